@@ -1,0 +1,3 @@
+from bagcert.cli.main import main
+
+main()

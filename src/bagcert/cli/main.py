@@ -1,0 +1,25 @@
+"""The `bagcert` command: one small file per subcommand, errors as one line."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from bagcert.errors import UsageError
+
+app = typer.Typer(
+    name="bagcert",
+    help="Image classifiers whose decisions are proven safe from adversarial patches.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command line; a caller's mistake is one line on stderr and exit code 2."""
+    try:
+        app()
+    except UsageError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"bagcert: {error}", markup=False)
+        sys.exit(2)
