@@ -5,6 +5,8 @@ import sys
 import typer
 from rich.console import Console
 
+from bagcert.cli.data import data
+from bagcert.cli.train import train
 from bagcert.errors import UsageError
 
 app = typer.Typer(
@@ -14,6 +16,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.callback()(lambda: None)  # `bagcert data` stays a subcommand even while it is the only one
+app.command()(data)
+app.command()(train)
 
 
 def main() -> None:

@@ -1,0 +1,23 @@
+"""Data sets behind one interface: facts, a fixed validation split, batches that can be repeated bit for bit."""
+
+from bagcert.data.arrays import ArrayDataset, Arrays, ArraySource
+from bagcert.data.augment import Augmentation
+from bagcert.data.base import SPLITS, Batch, Dataset, Source
+from bagcert.data.catalog import load_dataset
+from bagcert.data.decode import Framing
+from bagcert.data.folder import FolderDataset, FolderSettings
+
+__all__ = [
+    "SPLITS",
+    "ArrayDataset",
+    "ArraySource",
+    "Arrays",
+    "Augmentation",
+    "Batch",
+    "Dataset",
+    "FolderDataset",
+    "FolderSettings",
+    "Framing",
+    "Source",
+    "load_dataset",
+]

@@ -1,0 +1,50 @@
+"""`bagcert data`: bring a data set to this machine and check it."""
+
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from typer import Argument, Option
+
+from bagcert.data import SPLITS, Dataset, FolderDataset, FolderSettings, Framing, load_dataset
+from bagcert.data.fetch import fetch_cifar10
+from bagcert.errors import UsageError
+
+
+def data(
+    name: Annotated[str, Argument(help="cifar10, fashion-mnist, digits, or a folder with one sub-folder per class")],
+    data_dir: Annotated[Path | None, Option(help="default: BAGCERT_DATA, else ~/.cache/bagcert")] = None,
+    resize: Annotated[int, Option(help="folders: scale the shorter side to this; 0 keeps the size")] = 256,
+    crop: Annotated[int, Option(help="folders: side of the square that is cut out")] = 224,
+) -> None:
+    """Fetch a data set if need be, read all of it, and say what it holds."""
+    console = Console(highlight=False, soft_wrap=True)
+    if name == "cifar10":
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            fetch_cifar10(data_dir, progress)
+    settings = FolderSettings(Framing(resize or None, crop), skip_broken=True)
+    dataset = load_dataset(name, data_dir, settings)
+    console.print(summary(dataset), markup=False)
+    if isinstance(dataset, FolderDataset) and dataset.broken:
+        for message in dataset.broken.values():
+            console.print(message, markup=False)
+        raise UsageError(f"expected readable images only, got {len(dataset.broken)} broken; remove them or skip them")
+
+
+def summary(dataset: Dataset) -> str:
+    """Two lines: what the images are, and how many each split has."""
+    height, width = dataset.image_size
+    facts = f"{dataset.name}: {len(dataset.classes)} classes, {dataset.channels}x{height}x{width}"
+    return f"{facts}, SHA-256 {dataset.digest[:16]}\n{', '.join(split_sizes(dataset))}"
+
+
+def split_sizes(dataset: Dataset) -> list[str]:
+    sizes = []
+    for split in SPLITS:
+        try:
+            sizes.append(f"{split} {len(dataset.split(split))}")
+        except UsageError:  # a folder without a training part
+            sizes.append(f"{split} none")
+    return sizes

@@ -1,0 +1,77 @@
+"""Augmentation of whole batches as tensor code: flip, padded random crop, cutout.
+
+Drawing and applying are apart, so that each process of a distributed run can draw for the global batch and apply its
+own part. Everything works on uint8 as well as on float images; new pixels are zero, which is black in both.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import pad
+
+
+def flip(images: Tensor, flipped: Tensor) -> Tensor:
+    """Mirror left and right where `flipped` [b] is true."""
+    return torch.where(flipped[:, None, None, None], images.flip(-1), images)
+
+
+def crop(images: Tensor, top: Tensor, left: Tensor, padding: int) -> Tensor:
+    """Cut each image [c h w] at its own `top`, `left` [b] out of itself padded by `padding` zeros on every side."""
+    batch, channels, height, width = images.shape
+    padded = pad(images, (padding, padding, padding, padding))
+    rows = top[:, None] + torch.arange(height, device=images.device)  # b h
+    columns = left[:, None] + torch.arange(width, device=images.device)  # b w
+    picked = padded.gather(2, rows[:, None, :, None].expand(batch, channels, height, padded.shape[3]))
+    return picked.gather(3, columns[:, None, None, :].expand(batch, channels, height, width))
+
+
+def cutout(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
+    """Blacken a square of `size` pixels that reaches from `row - size // 2` down and right, clipped at the border."""
+    height, width = images.shape[-2:]
+    down = torch.arange(height, device=images.device) - (row - size // 2)[:, None]  # b h
+    right = torch.arange(width, device=images.device) - (column - size // 2)[:, None]  # b w
+    inside = ((down >= 0) & (down < size))[:, :, None] & ((right >= 0) & (right < size))[:, None, :]
+    return images.masked_fill(inside[:, None], 0)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The random numbers of one batch: one row per image."""
+
+    flipped: Tensor  # [b] bool
+    offsets: Tensor  # [b 2] top and left of the crop, in 0..2 padding
+    centers: Tensor  # [b 2] row and column of the cutout
+
+    def part(self, rows: slice) -> "Draws":
+        return Draws(self.flipped[rows], self.offsets[rows], self.centers[rows])
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Which of the three steps to take; 0 and False leave one out."""
+
+    flip: bool = True
+    crop_padding: int = 4
+    cutout: int = 0
+
+    def draw(self, batch: int, image_size: tuple[int, int], generator: Generator) -> Draws:
+        """Random numbers for `batch` images; all three steps are drawn, so that each is the same without the others."""
+        device, (height, width) = generator.device, image_size
+        flipped = torch.rand(batch, generator=generator, device=device) < 0.5
+        offsets = torch.randint(2 * self.crop_padding + 1, (batch, 2), generator=generator, device=device)
+        rows = torch.randint(height, (batch,), generator=generator, device=device)
+        columns = torch.randint(width, (batch,), generator=generator, device=device)
+        return Draws(flipped, offsets, torch.stack([rows, columns], dim=1))
+
+    def apply(self, images: Tensor, draws: Draws) -> Tensor:
+        if self.crop_padding:
+            images = crop(images, draws.offsets[:, 0], draws.offsets[:, 1], self.crop_padding)
+        if self.flip:
+            images = flip(images, draws.flipped)
+        if self.cutout:
+            images = cutout(images, draws.centers[:, 0], draws.centers[:, 1], self.cutout)
+        return images
+
+    def __call__(self, images: Tensor, generator: Generator) -> Tensor:
+        return self.apply(images, self.draw(len(images), (images.shape[-2], images.shape[-1]), generator))

@@ -1,0 +1,80 @@
+"""A download that goes on where the last one stopped, and whose name only ever stands on whole, checked files."""
+
+import hashlib
+import http.client
+import os
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from rich.progress import Progress
+
+CHUNK = 1 << 20
+TIMEOUT = 20  # seconds without a byte
+HTTP_PARTIAL = 206
+HTTP_RANGE_NOT_SATISFIABLE = 416
+
+
+class FetchError(Exception):
+    """One source could not deliver; the reason in a few words. Other sources may still do."""
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """All of `content` under `path`, or nothing: a killed write leaves a `.part` that the next one overwrites."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def file_md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def download(url: str, path: Path, md5: str, progress: Progress) -> None:
+    """Fetch `url` to `path`, resuming from `path.part` if the server can; raise `FetchError` if it does not work out.
+
+    A finished `.part` with the wrong MD5 is removed. If it had been resumed, the fault may lie in its old half, so
+    one more attempt starts from zero.
+    """
+    part = path.with_name(path.name + ".part")
+    resumed = part.exists() and part.stat().st_size > 0
+    receive(url, part, progress)
+    found = file_md5(part)
+    if found == md5:
+        part.replace(path)
+        return
+    part.unlink()
+    if not resumed:
+        raise FetchError(f"{url}: expected MD5 {md5}, got {found}")
+    download(url, path, md5, progress)
+
+
+def receive(url: str, part: Path, progress: Progress) -> None:
+    """Append what is missing to `part`; on a broken connection it keeps what has come."""
+    have = part.stat().st_size if part.exists() else 0
+    task = progress.add_task(url.rsplit("/", 1)[-1], total=None)
+    try:
+        with urlopen(Request(url, headers={"Range": f"bytes={have}-"} if have else {}), timeout=TIMEOUT) as response:
+            if response.status != HTTP_PARTIAL:  # the server sends all of it again
+                have = 0
+            length = response.headers.get("Content-Length")
+            total = have + int(length) if length else None
+            progress.update(task, total=total, completed=have)
+            with part.open("ab" if have else "wb") as file:
+                while chunk := response.read(CHUNK):
+                    file.write(chunk)
+                    have += len(chunk)
+                    progress.update(task, completed=have)
+        if total is not None and have != total:
+            raise FetchError(f"{url}: expected {total} bytes, got {have}")
+    except HTTPError as error:
+        if error.code != HTTP_RANGE_NOT_SATISFIABLE:  # nothing is missing: let the MD5 decide
+            raise FetchError(f"{url}: {error.code} {error.reason}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise FetchError(f"{url}: {getattr(error, 'reason', None) or error}") from None
+    finally:
+        progress.remove_task(task)

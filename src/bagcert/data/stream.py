@@ -1,0 +1,124 @@
+"""Image files to batches, read by worker processes."""
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from bagcert.data.arrays import to_unit, upload
+from bagcert.data.augment import Augmentation
+from bagcert.data.base import Batch, Source
+from bagcert.data.decode import Framing, decode
+from bagcert.data.order import Step, batch_seed, draws_of_step, epoch_order, require_seed, steps
+from bagcert.errors import UsageError
+
+
+def default_workers() -> int:
+    """As many as the processor cores this process may use, up to 16."""
+    return min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+@contextmanager
+def quiet_fork() -> Iterator[None]:
+    """Python 3.12 warns of every fork beside threads; our workers only use Pillow, which holds no lock over a fork."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+        yield
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker needs to read one batch."""
+
+    paths: tuple[Path, ...]
+    places: tuple[tuple[float, float], ...] | None  # of the random crops; None: center crops
+
+
+class BatchReader(TorchDataset[Tensor | str]):
+    """Runs in the workers. A mistake comes back as its message: the loader would wrap an exception in a traceback."""
+
+    def __init__(self, orders: Sequence[Order], framing: Framing):
+        self.orders, self.framing = orders, framing
+
+    def __len__(self) -> int:
+        return len(self.orders)
+
+    def __getitem__(self, number: int) -> Tensor | str:
+        order = self.orders[number]
+        places = order.places or [None] * len(order.paths)
+        try:
+            images = [decode(path, self.framing, place) for path, place in zip(order.paths, places, strict=True)]
+        except UsageError as error:
+            return str(error)
+        return torch.stack(images) if images else torch.empty(0, 3, self.framing.crop, self.framing.crop).byte()
+
+
+def random_places(step: Step, epoch_seed: int) -> tuple[tuple[float, float], ...]:
+    """This rank's part of the global batch's crop places, from raw PCG64 output."""
+    raw = np.random.PCG64(batch_seed(epoch_seed, step.number)).random_raw(2 * step.size)
+    unit = (raw >> np.uint64(11)) * 2.0**-53  # the usual 53 bits to [0, 1)
+    return tuple((float(down), float(right)) for down, right in unit.reshape(-1, 2)[step.part])
+
+
+class FolderSource(Source):
+    """Image files and their labels [n]; never more than a few batches in memory."""
+
+    def __init__(self, paths: Sequence[Path], labels: Tensor, framing: Framing, workers: int):
+        self.paths, self.labels, self.framing, self.workers = tuple(paths), labels, framing, workers
+
+    def batches(
+        self,
+        batch_size: int,
+        device: torch.device | str,
+        *,
+        epoch_seed: int | None = None,
+        start: int = 0,
+        drop_last: bool = False,
+        augment: Augmentation | None = None,
+        shard: tuple[int, int] = (0, 1),
+    ) -> Iterator[Batch]:
+        """As everywhere; with `augment` each image's crop is also taken at a random place, without it at the center."""
+        device = torch.device(device)
+        order = epoch_order(len(self), epoch_seed)
+        plan = list(steps(len(self), batch_size, start, drop_last, shard))
+        orders = [
+            Order(
+                paths=tuple(self.paths[position] for position in order[step.mine].tolist()),
+                places=None if augment is None else random_places(step, require_seed(epoch_seed)),
+            )
+            for step in plan
+        ]
+        size = (self.framing.crop, self.framing.crop)
+        for step, read in zip(plan, self.read(orders, device), strict=True):
+            images = read.to(device, non_blocking=True)
+            if augment is not None:
+                images = augment.apply(images, draws_of_step(augment, step, epoch_seed, size, device))
+            index = order[step.mine]
+            yield Batch(to_unit(images), upload(self.labels[index], device), upload(index, device))
+
+    def read(self, orders: Sequence[Order], device: torch.device) -> Iterator[Tensor]:
+        """uint8 batches in order, read ahead by the workers."""
+        workers = min(self.workers, len(orders))
+        loader = DataLoader(
+            BatchReader(orders, self.framing), batch_size=None, num_workers=workers, pin_memory=device.type == "cuda"
+        )
+        try:
+            with quiet_fork():
+                batches = iter(loader)
+            for read in batches:
+                if isinstance(read, str):
+                    raise UsageError(read)
+                yield read
+        except RuntimeError as error:  # the loader watches its workers, so a dead one is noticed, not waited for
+            if "DataLoader worker" not in str(error):
+                raise
+            told = str(error).splitlines()[0]
+            raise UsageError(f"expected {workers} reading processes to live, got {told}; set fewer workers") from None
