@@ -1,1 +1,20 @@
 """Image classifiers whose decisions are proven safe from adversarial patches, in one forward pass."""
+
+from bagcert.certify import certified_size, certify_scores
+from bagcert.errors import UsageError
+from bagcert.rules import Certificate, EveryRegion, LargestRegion, Masked, Monotone, TwoMask
+from bagcert.threats import Footprint, Layer
+
+__all__ = [
+    "Certificate",
+    "EveryRegion",
+    "Footprint",
+    "LargestRegion",
+    "Layer",
+    "Masked",
+    "Monotone",
+    "TwoMask",
+    "UsageError",
+    "certified_size",
+    "certify_scores",
+]

@@ -1,0 +1,106 @@
+"""From a score map to a certificate in one call."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bagcert.errors import UsageError
+from bagcert.rules import Bounds, Certificate, Masked, Rule, TwoMask, find_rule, read_scores
+from bagcert.rules.pairs import covering
+from bagcert.threats import Footprint, Threat, parse_threat
+from bagcert.threats.footprint import IntOrPair, pair
+
+
+def certify_scores(
+    scores: "Tensor | np.ndarray",
+    patch: "str | Threat | Tensor | np.ndarray" = "5x5",
+    receptive_field: IntOrPair = 7,
+    stride: IntOrPair = 1,
+    image_size: IntOrPair | None = None,
+    rule: str | Rule = "two-mask",
+    bounds: Bounds | None = (0, 1),
+    *,
+    footprint: Footprint | None = None,
+    uncertain: "Tensor | np.ndarray | None" = None,
+    slack: int = 0,
+    exact: bool = True,
+) -> Certificate:
+    """Classify score maps [b k i j] by a rule and prove what no patch of the threat can change.
+
+    Scores are 0/1 votes, or fixed-point integers with declared `bounds` (None: unbounded, for `two-mask`). An output
+    sees `receptive_field` pixels centered on its place times the stride; a `footprint` replaces the two for any other
+    network. `image_size` defaults to the score grid times the stride. `uncertain` and `slack` are the guard band
+    (`read_scores`). `exact=False` skips the lead and the weakest places where deciding alone is cheaper (`two-mask`).
+    """
+    found = find_rule(rule)
+    checked = read_scores(scores, bounds, uncertain, slack)
+    network = find_footprint(checked.values, receptive_field, stride, image_size, footprint)
+    threat = parse_threat(patch, network.image_size)
+    return found.certify(checked, network.regions(threat).maximal(), exact)
+
+
+def certified_size(
+    scores: "Tensor | np.ndarray",
+    receptive_field: IntOrPair = 7,
+    stride: IntOrPair = 1,
+    image_size: IntOrPair | None = None,
+    rule: str | Rule = "every-region",
+    bounds: Bounds | None = (0, 1),
+    *,
+    patch: "str | Threat | Tensor | np.ndarray | None" = None,
+    footprint: Footprint | None = None,
+    uncertain: "Tensor | np.ndarray | None" = None,
+    slack: int = 0,
+) -> Tensor:
+    """The side of the largest square patch each image is certified for, int64 [b]; 0 where there is none.
+
+    Every square lies inside a larger one, so certified for one side means certified for every smaller. The masks of
+    `masked` and `two-mask` are part of their inference: name the threat they are built for as `patch`, and all sides
+    are certified under that one mask set. The sum rules need no `patch`.
+    """
+    found = find_rule(rule)
+    checked = read_scores(scores, bounds, uncertain, slack)
+    network = find_footprint(checked.values, receptive_field, stride, image_size, footprint)
+    masks = None
+    if isinstance(found, Masked | TwoMask):
+        if found.masks is None and patch is None:
+            raise UsageError(
+                f"expected the threat that the masks of '{found.name}' are built for, got none; pass patch='8x8'"
+            )
+        if found.masks is None:
+            assert patch is not None
+            found = replace(found, masks=network.regions(parse_threat(patch, network.image_size)).maximal())
+        masks = found.masks
+    sides = torch.zeros(len(checked.values), dtype=torch.int64, device=checked.values.device)
+    for side in range(1, min(network.image_size) + 1):
+        regions = network.regions(parse_threat(f"{side}x{side}", network.image_size)).maximal()
+        if masks is not None and not bool(covering(regions, masks).any(dim=1).all()):
+            break
+        certified = found.certify(checked, regions, exact=False).certified
+        if not bool(certified.any()):
+            break
+        sides[certified] = side
+    return sides
+
+
+def find_footprint(
+    scores: Tensor,
+    receptive_field: IntOrPair,
+    stride: IntOrPair,
+    image_size: IntOrPair | None,
+    footprint: Footprint | None,
+) -> Footprint:
+    """The given footprint, or that of centered receptive fields, checked against the score grid."""
+    grid = (scores.shape[2], scores.shape[3])
+    if footprint is not None:
+        if footprint.grid != grid:
+            raise UsageError(
+                f"expected scores on the footprint's {footprint.grid[0]}x{footprint.grid[1]} grid, got "
+                f"{grid[0]}x{grid[1]}; give the footprint of the network that made them"
+            )
+        return footprint
+    steps = pair(stride)
+    size = (grid[0] * steps[0], grid[1] * steps[1]) if image_size is None else pair(image_size)
+    return Footprint.centered(receptive_field, stride, size, grid)

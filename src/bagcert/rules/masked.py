@@ -1,0 +1,98 @@
+"""PatchGuard's robust masking: each class loses its heaviest window before the sums are compared."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from bagcert.errors import UsageError
+from bagcert.rules.pairs import needed_cover, pieces
+from bagcert.rules.rule import Certificate, Rule, own, weakest
+from bagcert.rules.scores import IntegerScores
+from bagcert.rules.sums import outside, sums
+from bagcert.threats import Regions
+
+LARGEST_DENOMINATOR = 1024  # sums stay below 2**52, so that times this they fit into int64
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Masked(Rule):
+    """Detect and mask: a class whose heaviest window holds more than the share T of its sum loses that window.
+
+    Inference, for every class c on its own: S_c the sum, M_c the heaviest mask's sum; S_c - M_c if M_c > T S_c, else
+    S_c. Predict the argmax. Scores are at least 0, T is an exact fraction in [0, 1), T = 0 always masks.
+
+    Certificate, for every footprint v of the attacker, with O_c the sum outside v:
+        UB_c = O_c / (1 - T)                   for every rival c
+        LB_ŷ = O_ŷ - max_m Σ_{m \\ v} s_ŷ       over the masks m that can be taken away
+        LB_ŷ > UB_c                            for all v and all c ≠ ŷ
+
+    Proof. Let a >= 0 be the mass that the attacker puts into v for class c; some mask holds v, so M_c >= a. If c is
+    masked it keeps S_c - M_c <= O_c + a - a = O_c. If not, a <= M_c <= T S_c = T (O_c + a), so S_c <= O_c / (1 - T).
+    ŷ keeps S_ŷ >= O_ŷ unmasked, and with mask m taken away everything outside m, at least O_ŷ - Σ_{m \\ v} s_ŷ. A mask
+    that misses v is taken away only if its clean sum exceeds T S_ŷ >= T O_ŷ; the others need not be counted.
+
+    With a guard band the last step is dropped for T > 0: another vote could trigger a mask, so all masks count.
+
+    Differs from PatchGuard: ties go to the lowest index and are never certified; a mask out of reach is dropped one by
+    one, not all together.
+    """
+
+    threshold: Fraction | int | str = 0
+    masks: Regions | None = None
+    name: ClassVar[str] = "masked"
+
+    def __post_init__(self) -> None:
+        try:
+            share = Fraction(self.threshold)
+        except (ValueError, TypeError, ZeroDivisionError) as error:
+            raise UsageError(f"expected T as a fraction like 1/2, got '{self.threshold}'; write p/q") from error
+        if isinstance(self.threshold, float) or not 0 <= share < 1 or share.denominator > LARGEST_DENOMINATOR:
+            raise UsageError(
+                f"expected T as an exact fraction p/q with 0 <= T < 1 and q <= {LARGEST_DENOMINATOR}, got "
+                f"{self.threshold}; write it as '1/2'"
+            )
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """T as numerator and denominator."""
+        return Fraction(self.threshold).as_integer_ratio()
+
+    def _masks(self, regions: Regions) -> Regions:
+        return regions if self.masks is None else self.masks.to(regions.sizes.device)
+
+    def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
+        low, _ = scores.need_bounds(self.name)
+        if low < 0:
+            raise UsageError(f"expected scores of at least 0 for rule 'masked', got bounds from {low}; shift them")
+        part, whole = self.share
+        total = sums(scores.values)
+        heaviest = self._masks(regions).sums(scores.values).amax(dim=2)
+        return torch.where(heaviest * whole > total * part, total - heaviest, total).argmax(dim=1)
+
+    def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
+        part, whole = self.share
+        predicted = self._predict(scores, regions)
+        least = self._lower_bound(own(scores.low, predicted), regions, always=scores.guarded or part == 0)
+        most = outside(scores.high, regions) * whole // (whole - part)  # sums are whole numbers: rounding down is exact
+        return weakest(least[:, None] - most, predicted, regions)
+
+    def _lower_bound(self, maps: Tensor, regions: Regions, always: bool) -> Tensor:
+        """LB_ŷ for each image's map [b i j] and each footprint of the attacker: [b v]."""
+        masks = self._masks(regions)
+        needed_cover(regions, masks)  # refuses a threat larger than the masks
+        attacked = regions.masks()
+        touches = masks.sums(attacked.to(torch.int64)) > 0  # v n
+        part, whole = self.share
+        bounds = []
+        for rows in pieces(len(maps) * len(attacked), masks, maps.device):
+            place = rows % len(attacked)
+            rest = maps[rows // len(attacked)].masked_fill(attacked[place], 0)
+            total, inside = sums(rest)[:, None], masks.sums(rest)
+            if not always:
+                inside = torch.where(touches[place] | (inside * whole > total * part), inside, 0)
+            bounds.append(total[:, 0] - inside.amax(dim=1).clamp(min=0))
+        return torch.cat(bounds).view(len(maps), len(attacked)) if bounds else maps.new_empty(0, len(attacked))

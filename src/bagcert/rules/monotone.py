@@ -1,0 +1,90 @@
+"""Any monotone way to add up scores: Condition 3.1 as it stands."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from bagcert.errors import UsageError
+from bagcert.rules.rule import Certificate, Rule, own, rivals_only
+from bagcert.rules.scores import IntegerScores
+from bagcert.threats import Regions
+
+Aggregator = Callable[[Tensor], Tensor]  # int64 [m i j] -> int64 [m]
+
+
+@final
+@dataclass(frozen=True)
+class Monotone(Rule):
+    """Argmax of g over each class's map, where raising any score of a map never lowers g of it.
+
+    Condition 3.1:   g(s^wc(l))_ŷ > g(s^wc(l))_c   for all c ≠ ŷ, all l ∈ 𝓛
+
+    s^wc sets the scores in R(l) to lo for ŷ and to hi for every other class. Any attack leaves ŷ's map at or above its
+    s^wc and a rival's at or below it; g is monotone and sees one class at a time; so the order of the two g is kept.
+    """
+
+    aggregate: Aggregator
+    name: ClassVar[str] = "monotone"
+
+    def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
+        return self._aggregated(scores.values).argmax(dim=1)
+
+    def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
+        low, high = scores.need_bounds(self.name)
+        self._check_monotone(scores.values, low, high)
+        predicted = self._predict(scores, regions)
+        mine = own(scores.low, predicted)[:, None]
+        lead = torch.full_like(predicted, torch.iinfo(torch.int64).max)
+        region, rival = torch.zeros_like(predicted), torch.zeros_like(predicted)
+        for index in range(len(regions)):
+            mask = regions.masks(torch.tensor([index], device=predicted.device))
+            attacked = self._aggregated(mine.masked_fill(mask, low)) - self._aggregated(
+                scores.high.masked_fill(mask, high)
+            )
+            here, closest = rivals_only(attacked, predicted).min(dim=1)
+            worse = here < lead
+            lead, rival = torch.where(worse, here, lead), torch.where(worse, closest, rival)
+            region = torch.where(worse, index, region)
+        return Certificate(predicted, lead > 0, lead, regions.placements[region], None, rival)
+
+    def _aggregated(self, maps: Tensor) -> Tensor:
+        """g of every class's map, [b k]."""
+        result = self.aggregate(maps.flatten(0, 1))
+        if result.dtype != torch.int64 or result.shape != (maps.shape[0] * maps.shape[1],):
+            raise UsageError(
+                f"expected an aggregator from int64 [maps, rows, columns] to int64 [maps], got {result.dtype} "
+                f"{list(result.shape)}; sum over the last two axes and keep whole numbers"
+            )
+        return result.view(maps.shape[:2])
+
+    def _check_monotone(self, values: Tensor, low: int, high: int) -> None:
+        """A spot check, not a proof: raising all scores to `high` or lowering them to `low` must not go backwards."""
+        here = self._aggregated(values)
+        floor, ceiling = (self._aggregated(torch.full_like(values, bound)) for bound in (low, high))
+        if bool((floor > here).any() or (here > ceiling).any()):
+            raise UsageError("expected a monotone aggregator, got one that falls as scores rise; use another rule")
+
+
+def weighted_sum(weights: Tensor) -> Aggregator:
+    """Σ w_ij s_ij with whole weights w >= 0."""
+    if weights.is_floating_point() or bool((weights < 0).any()):
+        raise UsageError("expected whole weights >= 0, got others; scale and round them")
+    return lambda maps: (maps * weights.to(maps.device)).sum(dim=(-2, -1))
+
+
+def capped_sum(cap: int) -> Aggregator:
+    """The sum, but never more than `cap`: beyond it a class gains nothing."""
+    return lambda maps: maps.sum(dim=(-2, -1)).clamp(max=cap)
+
+
+def trimmed_sum(dropped: int) -> Aggregator:
+    """The sum without the `dropped` highest and the `dropped` lowest scores."""
+
+    def aggregate(maps: Tensor) -> Tensor:
+        ordered = maps.flatten(1).sort(dim=1).values
+        return ordered[:, dropped : max(dropped, ordered.shape[1] - dropped)].sum(dim=1)
+
+    return aggregate

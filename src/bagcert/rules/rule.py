@@ -1,0 +1,119 @@
+"""A rule is an inference and the certificate proved for it; the two are never mixed."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from bagcert.errors import UsageError
+from bagcert.rules.scores import IntegerScores
+from bagcert.threats import Regions
+
+ABSTAIN = -1
+CHUNK_CELLS = 2**23  # scores or (class, region) pairs held at a time: 64 MiB for each int64 tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """For each image: the class, whether it is proven, and where the proof is weakest.
+
+    `certified` says that no attack of the threat changes `predicted`. `lead` is what is left of the predicted class's
+    lead after the worst attack, in score units; certified exactly when it is above 0. `weakest_region` is the placement
+    of that attack (row, column, height, width in pixels), `second_region` the second mask where the rule has pairs,
+    `weakest_class` the rival that comes closest. The last four are None where they were not asked for.
+    """
+
+    predicted: Tensor  # int64 [b]
+    certified: Tensor  # bool [b]
+    lead: Tensor | None = None  # int64 [b]
+    weakest_region: Tensor | None = None  # int64 [b 4]
+    second_region: Tensor | None = None  # int64 [b 4]
+    weakest_class: Tensor | None = None  # int64 [b]
+
+    def answers(self) -> Tensor:
+        """Abstain unless certified: the predicted class where it is proven, else ABSTAIN.
+
+        An answer given this way is the prediction for the clean image even when the picture is attacked already. Let x
+        be clean and x' attacked at placement l. If x' is certified, no change at l changes its class; putting the clean
+        pixels back is such a change; so both have the same class.
+        """
+        return torch.where(self.certified, self.predicted, ABSTAIN)
+
+    @staticmethod
+    def concatenate(parts: "list[Certificate]") -> "Certificate":
+        def joined(name: str) -> Tensor | None:
+            values = [getattr(part, name) for part in parts]
+            return None if values[0] is None else torch.cat(values)
+
+        return Certificate(**{entry.name: joined(entry.name) for entry in fields(Certificate)})  # type: ignore[arg-type]
+
+
+class Rule(ABC):
+    """How scores become a class, and what that can prove.
+
+    `regions` are the footprints of the threat. A placement inside another can do no more than the larger one, so the
+    maximal footprints suffice (`Regions.maximal`), and callers pass just those.
+    """
+
+    name: ClassVar[str]
+
+    @final
+    @torch.no_grad()
+    def predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
+        """The class of each image, int64 [b]. Ties go to the lowest class index."""
+        regions = self._fitting(scores, regions)
+        return torch.cat([self._predict(part, regions) for part in self._parts(scores, regions)])
+
+    @final
+    @torch.no_grad()
+    def certify(self, scores: IntegerScores, regions: Regions, exact: bool = True) -> Certificate:
+        """The class of each image and its certificate; `exact=False` may leave out lead and weakest places."""
+        regions = self._fitting(scores, regions)
+        return Certificate.concatenate([self._certify(part, regions, exact) for part in self._parts(scores, regions)])
+
+    @abstractmethod
+    def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor: ...
+
+    @abstractmethod
+    def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate: ...
+
+    def _fitting(self, scores: IntegerScores, regions: Regions) -> Regions:
+        grid = tuple(scores.values.shape[2:])
+        if grid != regions.grid:
+            raise UsageError(
+                f"expected scores on a {regions.grid[0]}x{regions.grid[1]} grid, got {grid[0]}x{grid[1]}; "
+                "give the footprint of the network that made them"
+            )
+        return regions.to(scores.values.device)
+
+    def _parts(self, scores: IntegerScores, regions: Regions) -> list[IntegerScores]:
+        """The images in pieces small enough for memory; at least one piece, so that no images give no answers."""
+        count, classes, rows, columns = scores.values.shape
+        size = max(1, CHUNK_CELLS // (classes * max(len(regions), rows * columns)))
+        return [scores.part(slice(start, start + size)) for start in range(0, max(count, 1), size)]
+
+
+def own(values: Tensor, classes: Tensor) -> Tensor:
+    """Of [b k ...], the entry of each image's class: [b ...]."""
+    return values[torch.arange(len(values), device=values.device), classes]
+
+
+def rivals_only(leads: Tensor, classes: Tensor) -> Tensor:
+    """Leads [b k ...] with the class's own entry out of the way: it is no rival of itself."""
+    leads = leads.clone()
+    leads[torch.arange(len(leads), device=leads.device), classes] = torch.iinfo(leads.dtype).max
+    return leads
+
+
+def weakest(leads: Tensor, predicted: Tensor, regions: Regions) -> Certificate:
+    """The certificate whose leads over every rival and region are known, [b k n]."""
+    lead, place = rivals_only(leads, predicted).flatten(1).min(dim=1)
+    return Certificate(
+        predicted,
+        certified=lead > 0,
+        lead=lead,
+        weakest_region=regions.placements[place % leads.shape[2]],
+        weakest_class=place // leads.shape[2],
+    )

@@ -1,0 +1,120 @@
+"""Scores as the rules take them: integers, checked once, with a guard band around each."""
+
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bagcert.errors import UsageError
+
+Bounds = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerScores:
+    """What the network said (`values`), and the least and most that each score may be (`low`, `high`).
+
+    Prediction uses `values`. A certificate counts `low` for the predicted class and `high` for its rivals, so it
+    survives any change of the scores inside the guard band; without one, all three are the same tensor.
+    """
+
+    values: Tensor  # int64 [b k i j]
+    low: Tensor
+    high: Tensor
+    bounds: Bounds | None
+
+    @property
+    def guarded(self) -> bool:
+        return self.low is not self.values
+
+    def part(self, images: slice) -> "IntegerScores":
+        if not self.guarded:
+            values = self.values[images]
+            return IntegerScores(values, values, values, self.bounds)
+        return IntegerScores(self.values[images], self.low[images], self.high[images], self.bounds)
+
+    def need_bounds(self, rule: str) -> Bounds:
+        if self.bounds is None:
+            raise UsageError(f"expected bounds for rule '{rule}', got None; declare bounds=(lowest, highest) score")
+        return self.bounds
+
+
+def read_scores(
+    scores: "Tensor | np.ndarray",
+    bounds: Bounds | None = (0, 1),
+    uncertain: "Tensor | np.ndarray | None" = None,
+    slack: int = 0,
+) -> IntegerScores:
+    """Check scores [b k i j] and make them int64, never writing into the caller's array.
+
+    `uncertain` marks 0/1 votes that count as the attacker's wherever they are. `slack=e` says that each fixed-point
+    score may be off by e units, so that a sum of Δ over n cells must exceed 2·e·n.
+    """
+    tensor = torch.from_numpy(np.array(scores)) if isinstance(scores, np.ndarray) else scores
+    if tensor.dim() != 4 or tensor.shape[2] * tensor.shape[3] == 0:
+        raise UsageError(
+            f"expected scores of shape [images, classes, rows, columns], got {list(tensor.shape)}; "
+            "add the missing axes (scores[None] makes a batch of one)"
+        )
+    if tensor.shape[1] < 2:
+        raise UsageError(f"expected at least 2 classes, got {tensor.shape[1]}; a single class has no rival")
+    values = to_integers(tensor, bounds)
+    check_bounds(values, bounds)
+    if not isinstance(slack, Integral) or slack < 0:
+        raise UsageError(f"expected slack as a whole number of score units >= 0, got {slack}; round it up")
+    check_range(values, bounds, slack)
+    if uncertain is not None:
+        if bounds != (0, 1) or slack:
+            raise UsageError("expected uncertain votes with bounds=(0, 1) and no slack, got others; use slack instead")
+        doubt = torch.as_tensor(uncertain).to(values.device)
+        if doubt.dtype != torch.bool or doubt.shape != values.shape:
+            raise UsageError(
+                f"expected uncertain as booleans of shape {list(values.shape)}, got {doubt.dtype} "
+                f"{list(doubt.shape)}; mark each vote"
+            )
+        return IntegerScores(values, values.masked_fill(doubt, 0), values.masked_fill(doubt, 1), bounds)
+    if slack:
+        return IntegerScores(values, values - slack, values + slack, bounds)
+    return IntegerScores(values, values, values, bounds)
+
+
+def to_integers(scores: Tensor, bounds: Bounds | None) -> Tensor:
+    """The same numbers as int64; refuses what is not a whole number."""
+    if scores.is_complex():
+        raise UsageError(f"expected real scores, got {scores.dtype}; take a real part or a magnitude")
+    if scores.is_floating_point():
+        if not bool(torch.isfinite(scores).all()):
+            raise UsageError("expected finite scores, got NaN or infinity; check the network's output")
+        if not bool((scores == scores.round()).all()):
+            kind = "votes of 0 or 1" if bounds == (0, 1) else "whole numbers"
+            raise UsageError(
+                f"expected {kind}, got fractions; round scores to a fixed-point grid, (scores * 256).round(), "
+                "and declare their bounds"
+            )
+    return scores.to(torch.int64)
+
+
+def check_bounds(values: Tensor, bounds: Bounds | None) -> None:
+    if bounds is None:
+        return
+    low, high = bounds
+    if not (isinstance(low, Integral) and isinstance(high, Integral) and low < high):
+        raise UsageError(f"expected bounds as two whole numbers, lowest first, got {bounds}; for votes use (0, 1)")
+    if values.numel() and not (low <= int(values.min()) and int(values.max()) <= high):
+        raise UsageError(
+            f"expected scores in {low}..{high}, got {int(values.min())}..{int(values.max())}; "
+            "declare their bounds, or bounds=None for two-mask"
+        )
+
+
+def check_range(values: Tensor, bounds: Bounds | None, slack: int) -> None:
+    """Every sum a rule forms stays below 2**53 in size, exact in int64 and in float64 alike."""
+    if not values.numel():
+        return
+    low, high = bounds or (int(values.min()), int(values.max()))
+    largest = max(abs(low), abs(high)) + slack
+    limit = 2**51 // (values.shape[2] * values.shape[3])  # a Δ doubles a score, a width doubles it again
+    if largest > limit:
+        raise UsageError(f"expected scores within ±{limit}, got {largest}; use a coarser fixed-point grid")

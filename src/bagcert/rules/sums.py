@@ -1,0 +1,73 @@
+"""The paper's two conditions for plain sums: the largest region, and every region on its own."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from bagcert.rules.rule import Certificate, Rule, own, weakest
+from bagcert.rules.scores import IntegerScores
+from bagcert.threats import Regions
+
+
+@final
+@dataclass(frozen=True)
+class LargestRegion(Rule):
+    """Argmax of the sums, certified against the size of the largest region alone.
+
+    Condition 3.3:   min_{c ≠ ŷ} Σ Δ_c  >  2 R^max,   R^max = max_l |R(l)|
+
+    A patch changes at most R^max scores, each by at most hi - lo, so it lowers Σ Δ_c by at most 2 (hi - lo) R^max.
+    This is also the condition of derandomized smoothing (Levine & Feizi).
+    """
+
+    name: ClassVar[str] = "largest-region"
+
+    def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
+        return sums(scores.values).argmax(dim=1)
+
+    def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
+        low, high = scores.need_bounds(self.name)
+        predicted = self._predict(scores, regions)
+        size, place = regions.sizes.max(dim=0)
+        leads = own(sums(scores.low), predicted)[:, None] - sums(scores.high) - 2 * (high - low) * size
+        certificate = weakest(leads[:, :, None], predicted, regions)
+        region = regions.placements[place].expand(len(predicted), 4).clone()
+        return Certificate(predicted, certificate.certified, certificate.lead, region, None, certificate.weakest_class)
+
+
+@final
+@dataclass(frozen=True)
+class EveryRegion(Rule):
+    """Argmax of the sums, certified against every region on its own.
+
+    Condition 3.2:   min_{c ≠ ŷ} Σ_{(i,j) ∉ R(l)} Δ_{i,j,c}  >  (hi - lo) |R(l)|   for all l ∈ 𝓛
+
+    Inside R(l) the attacker can at worst make every Δ equal to lo - hi; outside nothing moves. That worst map is
+    attainable for one rival, so for plain sums the condition is exact up to ties.
+
+    Differs from the paper: after Condition 3.2 it subtracts a sum of Δ_{c_t}, which is zero; Δ_c is meant.
+    """
+
+    name: ClassVar[str] = "every-region"
+
+    def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
+        return sums(scores.values).argmax(dim=1)
+
+    def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
+        low, high = scores.need_bounds(self.name)
+        predicted = self._predict(scores, regions)
+        most = outside(scores.high, regions)  # b k n
+        least = outside(scores.low, regions) if scores.guarded else most
+        leads = own(least, predicted)[:, None] - most - (high - low) * regions.sizes
+        return weakest(leads, predicted, regions)
+
+
+def sums(scores: Tensor) -> Tensor:
+    """Sums over all positions, [b k]."""
+    return scores.sum(dim=(-2, -1))
+
+
+def outside(scores: Tensor, regions: Regions) -> Tensor:
+    """Sums over the positions outside each region, [b k n]."""
+    return sums(scores)[..., None] - regions.sums(scores)

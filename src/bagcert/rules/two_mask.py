@@ -1,0 +1,173 @@
+"""Double masking on the score map: the class that wins whatever second mask is added."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from bagcert.rules.pairs import least_pairs, needed_cover, outside_pairs, pieces
+from bagcert.rules.rule import Certificate, Rule, own, rivals_only
+from bagcert.rules.scores import IntegerScores
+from bagcert.rules.sums import outside, sums
+from bagcert.threats import Regions
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TwoMask(Rule):
+    """The consistent class under the masks, certified when no pair of masks shakes it.
+
+    Inference. A class is *consistent* if some mask exists under which it wins whatever second mask is added (winning is
+    the argmax of the sums outside both, the lowest index on ties). Two classes cannot both be: under m1 and m2 they
+    would have to win on the same pair (m1, m2). Predict the consistent class if there is one, else the plain argmax.
+
+    Certificate:   Σ_{outside m1 ∪ m2} Δ_c > 0   for all masks m1, m2 and all c ≠ ŷ
+
+    Proof. Let the patch sit at l, and R(l) inside mask m. A pair that contains m sees clean scores only, so by the
+    condition ŷ wins them all: m makes ŷ consistent, hence the only consistent class, hence the prediction. No bound on
+    the scores is used.
+
+    The masks are part of the inference. By default they are the maximal footprints of the threat at hand. Masks built
+    for a larger threat are given as `masks`; then a smaller threat is certified when each of its footprints lies inside
+    some mask m under which ŷ wins with every second mask, by the same proof. Adding smaller masks makes another rule.
+
+    `every-region` implies this certificate: for |R1| >= |R2| Condition 3.2 gives, on 0/1 votes,
+    Σ_{outside both} Δ = Σ_{outside R1} Δ - Σ_{R2 \\ R1} Δ > |R1| - |R2 \\ R1| >= 0.
+    """
+
+    masks: Regions | None = None
+    name: ClassVar[str] = "two-mask"
+
+    def _masks(self, regions: Regions) -> Regions:
+        return regions if self.masks is None else self.masks.to(regions.sizes.device)
+
+    def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
+        masks = self._masks(regions)
+        return consistent_class(scores.values, outside(scores.values, masks), masks)
+
+    def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
+        masks = self._masks(regions)
+        covers = needed_cover(regions, masks)
+        remaining = outside(scores.values, masks)  # b k n
+        predicted = consistent_class(scores.values, remaining, masks)
+        if scores.guarded:
+            leads = own(outside(scores.low, masks), predicted)[:, None] - outside(scores.high, masks)
+        else:
+            leads = own(remaining, predicted)[:, None] - remaining
+        leads = rivals_only(leads, predicted)
+        if exact:
+            return exact_certificate(scores, predicted, leads, masks, regions, covers)
+        return Certificate(predicted, decide(scores, predicted, leads, masks, covers))
+
+
+def consistent_class(values: Tensor, remaining: Tensor, masks: Regions) -> Tensor:
+    """The prediction [b], given the sums outside each mask, [b k n].
+
+    Only a mask under which another class than the plain argmax wins can make another class consistent, so only those
+    masks are tried; and a challenger must first hold its own against the plain argmax, which needs one map, not k.
+    """
+    plain = sums(values).argmax(dim=1)
+    winners = remaining.argmax(dim=1)  # b n
+    image, first = (winners != plain[:, None]).nonzero(as_tuple=True)
+    challenger = winners[image, first]
+    beats = torch.empty_like(image, dtype=torch.bool)
+    for part in pieces(len(image), masks, values.device):
+        of, rival = image[part], challenger[part]
+        duel = outside_pairs(values[of, rival] - values[of, plain[of]], first[part], masks).amin(dim=1)
+        beats[part] = (duel > 0) | ((duel == 0) & (rival < plain[of]))
+    image, first, challenger = image[beats], first[beats], challenger[beats]
+    predicted = plain.clone()
+    for part in pieces(len(image), masks, values.device, width=values.shape[1]):
+        always = outside_pairs(values[image[part]], first[part], masks).argmax(dim=1) == challenger[part][:, None]
+        stays = always.all(dim=1)
+        predicted[image[part][stays]] = challenger[part][stays]
+    return predicted
+
+
+def floors(delta: Tensor, leads: Tensor, masks: Regions) -> Tensor:
+    """A lower bound on each lead once a second mask is added: that takes away at most the heaviest window of Δ⁺."""
+    return leads - masks.sums(delta.clamp(min=0)).amax(dim=-1, keepdim=True)
+
+
+def decide(scores: IntegerScores, predicted: Tensor, leads: Tensor, masks: Regions, covers: Tensor | None) -> Tensor:
+    """Is each image certified? Stops early: one mask alone fails, no second mask can matter, a greedy pair fails."""
+    robust = (leads > 0).all(dim=1)  # b n: does ŷ win under this mask with every second one? As far as is known.
+    image = provable(robust, covers).nonzero().flatten()
+    delta = own(scores.low, predicted)[image, None] - scores.high[image]  # a k i j
+    shaky = floors(delta, leads[image], masks) <= 0
+    shaky[torch.arange(len(image), device=image.device), predicted[image]] = False
+
+    row, rival = shaky.any(dim=2).nonzero(as_tuple=True)
+    first = leads[image[row], rival].argmin(dim=1)
+    knock_out(robust, image[row], first, delta[row, rival], masks)
+
+    shaky &= provable(robust, covers)[image, None, None]
+    row, rival, first = shaky.nonzero(as_tuple=True)
+    duels, which = torch.unique(row * delta.shape[1] + rival, return_inverse=True)
+    knock_out(robust, image[row], first, delta.flatten(0, 1)[duels], masks, which)
+    return provable(robust, covers)
+
+
+def knock_out(
+    robust: Tensor, image: Tensor, first: Tensor, maps: Tensor, masks: Regions, which: Tensor | None = None
+) -> None:
+    """Mark the first masks that leave no lead once some second mask is added; row r uses `maps[which[r]]`."""
+    rows = torch.arange(len(first), device=first.device) if which is None else which
+    lost = least_pairs(maps, rows, first, masks) <= 0
+    robust[image[lost], first[lost]] = False
+
+
+def provable(robust: Tensor, covers: Tensor | None) -> Tensor:
+    """Does every footprint lie inside a robust mask? [b]"""
+    if covers is None:
+        return robust.all(dim=1)
+    return (robust.double() @ covers.T.double() > 0).all(dim=1)
+
+
+def exact_certificate(
+    scores: IntegerScores,
+    predicted: Tensor,
+    leads: Tensor,
+    masks: Regions,
+    regions: Regions,
+    covers: Tensor | None,
+) -> Certificate:
+    """Lead, weakest pair and weakest rival: the least over pairs, each footprint taking its best covering mask."""
+    everyone = torch.arange(len(predicted), device=predicted.device)
+    delta = own(scores.low, predicted)[:, None] - scores.high
+    under = leads.amin(dim=1)  # b n: what each first mask leaves, so far with the second equal to the first
+    below = rivals_only(floors(delta, leads, masks), predicted)
+    if covers is None:  # one greedy pair per image bounds the answer, so most first masks need no search
+        rival = leads.amin(dim=2).argmin(dim=1)
+        greedy = least_pairs(delta.flatten(0, 1), everyone * delta.shape[1] + rival, under.argmin(dim=1), masks)
+        limit = torch.minimum(under, greedy[:, None] + 1)
+    else:
+        limit = under
+    image, rival, first = (below < limit[:, None]).nonzero(as_tuple=True)
+    least = least_pairs(delta.flatten(0, 1), image * delta.shape[1] + rival, first, masks)
+    under = under.flatten().scatter_reduce(0, image * len(masks) + first, least, "amin").view_as(under)
+
+    if covers is None:
+        place = mask = under.argmin(dim=1)
+    else:
+        held = torch.where(covers, under[:, None], torch.iinfo(torch.int64).min).max(dim=2)  # b regions
+        place = held.values.argmin(dim=1)
+        mask = held.indices[everyone, place]
+    left = torch.cat(
+        [
+            outside_pairs(delta[part], mask[part], masks)
+            for part in pieces(len(mask), masks, mask.device, delta.shape[1])
+        ]
+        or [torch.empty(0, *leads.shape[1:], dtype=torch.int64, device=mask.device)]
+    )
+    left = rivals_only(left, predicted).flatten(1)
+    lead, pair = left.min(dim=1)
+    return Certificate(
+        predicted,
+        lead > 0,
+        lead,
+        regions.placements[place],
+        masks.placements[pair % len(masks)],
+        pair // len(masks),
+    )

@@ -1,0 +1,212 @@
+"""Which outputs a patch can reach, exactly, from the numbers that built the layers.
+
+A layer acts on rows and on columns separately, so what an output sees is a product of a set of rows and a set of
+columns. Along one axis that is a boolean matrix [outputs, inputs]; a chain of layers is a product of such matrices.
+Stride, dilation, padding, border clipping and wrap-around are all in the matrix, so no formula near a border or a seam
+has to be trusted. Branches that meet again (a residual block) give the union of their products; a branch inside another
+one adds nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bagcert.errors import UsageError
+from bagcert.threats.regions import MaskRegions, Regions
+from bagcert.threats.separable import Family, SeparableRegions
+from bagcert.threats.threat import RectangleThreat, RegionThreat, Size, Threat
+
+IntOrPair = int | tuple[int, int]
+
+
+def pair(value: IntOrPair) -> tuple[int, int]:
+    """The same number for rows and columns, unless both are given."""
+    return (value, value) if isinstance(value, int) else value
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or a pool: numbers for both axes, or (rows, columns); `padding` adds zeros on both sides."""
+
+    kernel: IntOrPair
+    stride: IntOrPair = 1
+    dilation: IntOrPair = 1
+    padding: IntOrPair = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """Output (i, j) sees pixel (y, x) when `rows[i, y]` and `columns[j, x]`."""
+
+    rows: Tensor  # bool [i h]
+    columns: Tensor  # bool [j w]
+
+    def inside(self, other: "Branch") -> bool:
+        return bool((self.rows <= other.rows).all() and (self.columns <= other.columns).all())
+
+
+@dataclass(frozen=True, eq=False)
+class Footprint:
+    """R: from a placement of the patch to the outputs it can reach."""
+
+    branches: tuple[Branch, ...]
+
+    @staticmethod
+    def identity(image_size: Size) -> "Footprint":
+        """Every output sees its own pixel."""
+        return Footprint((Branch(*(torch.eye(size, dtype=torch.bool) for size in image_size)),))
+
+    @staticmethod
+    def of_layers(layers: Sequence[Layer], image_size: Size) -> "Footprint":
+        """The footprint of a chain of layers; for a residual block give its widest path, the others lie inside."""
+        footprint = Footprint.identity(image_size)
+        for layer in layers:
+            footprint = footprint.then(layer)
+        return footprint
+
+    @staticmethod
+    def centered(receptive_field: IntOrPair, stride: IntOrPair, image_size: Size, grid: Size) -> "Footprint":
+        """Output i sees the pixels i·stride ± (receptive_field - 1)/2: stacked odd kernels, padded by kernel // 2."""
+        fields, strides = pair(receptive_field), pair(stride)
+        for size in (*fields, *strides):
+            if size < 1:
+                raise UsageError(f"expected receptive field and stride of at least 1, got {size}; give pixels")
+        if fields[0] % 2 == 0 or fields[1] % 2 == 0:
+            raise UsageError(
+                f"expected an odd receptive field, got {fields[0]}x{fields[1]}; "
+                "pass footprint=Footprint.of_layers(...) for a network whose outputs are not centered"
+            )
+        expected = tuple(-(-size // step) for size, step in zip(image_size, strides, strict=True))
+        if expected != grid:
+            raise UsageError(
+                f"expected a score grid of {expected[0]}x{expected[1]} for receptive field {fields[0]}x{fields[1]} and "
+                f"stride {strides[0]}x{strides[1]} on {image_size[0]}x{image_size[1]} images, got {grid[0]}x{grid[1]}; "
+                "check image_size and stride, or pass footprint=Footprint.of_layers(...)"
+            )
+        padding = (fields[0] // 2, fields[1] // 2)
+        return Footprint.identity(image_size).then(Layer(fields, strides, padding=padding))
+
+    @staticmethod
+    def ablation(kept: Size, image_size: Size) -> "Footprint":
+        """One output per ablated image: it sees `kept` pixels from its own on, wrapping around the border.
+
+        An axis that is kept whole has a single output: column smoothing of 32x32 images has a 1x32 grid.
+        """
+        axes = []
+        for size, width in zip(image_size, kept, strict=True):
+            if not 1 <= width <= size:
+                raise UsageError(
+                    f"expected an ablation that keeps 1 to {size} pixels, got {width}; choose a smaller one"
+                )
+            starts = torch.arange(size if width < size else 1)
+            seen = (starts[:, None] + torch.arange(width)) % size
+            axes.append(torch.zeros(len(starts), size, dtype=torch.bool).scatter(1, seen, True))
+        return Footprint((Branch(*axes),))
+
+    @property
+    def image_size(self) -> Size:
+        return self.branches[0].rows.shape[1], self.branches[0].columns.shape[1]
+
+    @property
+    def grid(self) -> Size:
+        return self.branches[0].rows.shape[0], self.branches[0].columns.shape[0]
+
+    @property
+    def receptive_field(self) -> Size:
+        """Height and width of the largest rectangle of pixels that one output sees."""
+        return (
+            max(extent(branch.rows) for branch in self.branches),
+            max(extent(branch.columns) for branch in self.branches),
+        )
+
+    def then(self, layer: Layer) -> "Footprint":
+        """The footprint after one more layer on top."""
+        axes = zip(self.grid, *map(pair, (layer.kernel, layer.stride, layer.dilation, layer.padding)), strict=True)
+        rows, columns = (taps(*numbers) for numbers in axes)
+        return self.mapped(rows, columns)
+
+    def mapped(self, rows: Tensor, columns: Tensor) -> "Footprint":
+        """The footprint after a step whose outputs see its inputs as these two matrices [outputs, inputs] say."""
+        return union(Branch(compose(rows, branch.rows), compose(columns, branch.columns)) for branch in self.branches)
+
+    def join(self, other: "Footprint") -> "Footprint":
+        """The footprint where two branches of a network are added or concatenated."""
+        if (self.grid, self.image_size) != (other.grid, other.image_size):
+            raise UsageError(
+                f"expected branches on one grid, got {self.grid[0]}x{self.grid[1]} and "
+                f"{other.grid[0]}x{other.grid[1]}; check their strides and padding"
+            )
+        return union((*self.branches, *other.branches))
+
+    def regions(self, threat: Threat) -> Regions:
+        """R(l) for every placement l of the threat."""
+        if threat.image_size != self.image_size:
+            raise UsageError(
+                f"expected a threat to images of {self.image_size[0]}x{self.image_size[1]}, got one to "
+                f"{threat.image_size[0]}x{threat.image_size[1]}; build it for this image size"
+            )
+        if isinstance(threat, RectangleThreat):
+            return self._rectangle_regions(threat)
+        assert isinstance(threat, RegionThreat)
+        masks = torch.zeros(len(threat.masks), *self.grid, dtype=torch.bool)
+        for branch in self.branches:
+            masks |= compose(branch.rows, compose(threat.masks, branch.columns.T))
+        return MaskRegions(masks, torch.tensor(threat.placements()))
+
+    def _rectangle_regions(self, threat: RectangleThreat) -> Regions:
+        """Sets of rows times sets of columns; plain masks where branches form a shape that is no such product."""
+        parts: list[SeparableRegions] = []
+        for branch in self.branches:
+            families = []
+            for shape in threat.shapes:
+                rows = touched(branch.rows, shape[0])
+                columns = touched(branch.columns, shape[1])
+                families.append(Family.product(rows, columns, shape))
+            parts.append(SeparableRegions(tuple(families)))
+        if len(parts) == 1:
+            return parts[0]
+        masks = parts[0].masks()
+        for part in parts[1:]:
+            masks |= part.masks()
+        return MaskRegions(masks, parts[0].placements)
+
+
+def taps(inputs: int, kernel: int, stride: int, dilation: int, padding: int) -> Tensor:
+    """Bool [outputs, inputs]: output o of a convolution sees input o·stride - padding + t·dilation, t < kernel."""
+    outputs = (inputs + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+    if outputs < 1:
+        raise UsageError(
+            f"expected a kernel that fits into {inputs} inputs padded by {padding}, got kernel {kernel} with dilation "
+            f"{dilation}; use larger images or smaller kernels"
+        )
+    seen = torch.arange(outputs)[:, None] * stride - padding + torch.arange(kernel) * dilation  # outputs, kernel
+    return (seen[:, :, None] == torch.arange(inputs)).any(dim=1)
+
+
+def compose(later: Tensor, earlier: Tensor) -> Tensor:
+    """Boolean matrix product. Counts up to 2**24 are exact in float32, and reduced precision keeps zero zero."""
+    return later.float() @ earlier.float() > 0
+
+
+def touched(seen: Tensor, length: int) -> Tensor:
+    """Bool [starts, outputs]: which outputs see any of `length` consecutive inputs from each start on."""
+    return seen.T.unfold(0, length, 1).any(dim=2)
+
+
+def extent(seen: Tensor) -> int:
+    """The widest span of inputs, from first to last, that one output sees."""
+    places = torch.arange(seen.shape[1])
+    last = torch.where(seen, places, -1).amax(dim=1)
+    first = torch.where(seen, places, seen.shape[1]).amin(dim=1)
+    return int((last - first + 1).clamp(min=0).max())
+
+
+def union(branches: Iterable[Branch]) -> Footprint:
+    """Branches without those that lie inside another one."""
+    kept: list[Branch] = []
+    for branch in branches:
+        if not any(branch.inside(other) for other in kept):
+            kept = [other for other in kept if not other.inside(branch)] + [branch]
+    return Footprint(tuple(kept))

@@ -1,0 +1,158 @@
+"""What an attacker may touch: one rectangle of pixels, or one of some given regions, anywhere it fits."""
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bagcert.errors import UsageError
+
+Size = tuple[int, int]  # height, width
+
+
+class Placement(NamedTuple):
+    """A rectangle of pixels; of an arbitrary region, its bounding box."""
+
+    row: int
+    column: int
+    height: int
+    width: int
+
+
+class Threat(ABC):
+    """The attacker is white-box and picks, for each image, one placement and every pixel value inside it."""
+
+    image_size: Size
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """The threat as a user writes it."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The threat in words, pixels and share of the image."""
+
+
+@dataclass(frozen=True)
+class RectangleThreat(Threat):
+    """One rectangle of any of these shapes, at any place where it lies inside the image."""
+
+    image_size: Size
+    shapes: tuple[Size, ...]
+
+    def __post_init__(self) -> None:
+        height, width = self.image_size
+        for patch_height, patch_width in self.shapes:
+            if not (1 <= patch_height <= height and 1 <= patch_width <= width):
+                raise UsageError(
+                    f"expected a patch of 1x1 up to {height}x{width}, got {patch_height}x{patch_width}; "
+                    "choose a patch that fits into the image"
+                )
+
+    def __str__(self) -> str:
+        return "+".join(f"{height}x{width}" for height, width in self.shapes)
+
+    def describe(self) -> str:
+        pixels = self.image_size[0] * self.image_size[1]
+        shares = (f"{h}x{w} pixels ({100 * h * w / pixels:.2f} %)" for h, w in self.shapes)
+        return f"{' or '.join(shares)} of {self.image_size[0]}x{self.image_size[1]}"
+
+    def starts(self, shape: Size) -> Size:
+        """How many rows and columns a patch of this shape can start at."""
+        return self.image_size[0] - shape[0] + 1, self.image_size[1] - shape[1] + 1
+
+    def placements(self) -> list[Placement]:
+        """Every place for every shape, row by row."""
+        return [
+            Placement(row, column, *shape)
+            for shape in self.shapes
+            for row in range(self.starts(shape)[0])
+            for column in range(self.starts(shape)[1])
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class RegionThreat(Threat):
+    """One of these sets of pixels, of any form: `masks[n]` is true where region n may be painted."""
+
+    masks: Tensor  # bool [n h w]
+    image_size: Size = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.masks.dtype != torch.bool or self.masks.dim() != 3 or 0 in self.masks.shape:
+            raise UsageError(
+                f"expected region masks as booleans of shape [regions, height, width], got {self.masks.dtype} "
+                f"{list(self.masks.shape)}; stack one mask per region"
+            )
+        object.__setattr__(self, "image_size", (self.masks.shape[1], self.masks.shape[2]))
+
+    def __str__(self) -> str:
+        return f"{len(self.masks)} regions"
+
+    def describe(self) -> str:
+        largest = int(self.masks.flatten(1).sum(dim=1).max())
+        return f"{len(self.masks)} regions of up to {largest} pixels of {self.image_size[0]}x{self.image_size[1]}"
+
+    def placements(self) -> list[Placement]:
+        """The bounding box of each region."""
+        return [bounding_box(mask) for mask in self.masks]
+
+
+def bounding_box(mask: Tensor) -> Placement:
+    """The smallest rectangle around a mask of pixels; an empty one where nothing is set."""
+    rows, columns = mask.any(dim=1).nonzero().flatten(), mask.any(dim=0).nonzero().flatten()
+    if len(rows) == 0:
+        return Placement(0, 0, 0, 0)
+    top, left = int(rows[0]), int(columns[0])
+    return Placement(top, left, int(rows[-1]) - top + 1, int(columns[-1]) - left + 1)
+
+
+def parse_threat(patch: "str | Threat | Tensor | np.ndarray", image_size: Size) -> Threat:
+    """Read a threat: `5x5`, `2.4%`, `5x5+2x12`, `area:24`, boolean region masks, or a threat as it is.
+
+    `2.4%` is the smallest square of at least that share of the image (of 32x32: 5x5); `5x5+2x12` lets the attacker
+    pick the shape; `area:24` is every rectangle of 24 pixels that fits.
+    """
+    if isinstance(patch, np.ndarray):
+        patch = torch.from_numpy(np.array(patch))
+    threat = RegionThreat(patch) if isinstance(patch, Tensor) else patch
+    if isinstance(threat, str):
+        return RectangleThreat(image_size, parse_shapes(threat, image_size))
+    if threat.image_size != image_size:
+        raise UsageError(
+            f"expected a threat to images of {image_size[0]}x{image_size[1]}, got one to "
+            f"{threat.image_size[0]}x{threat.image_size[1]}; build it for this image size"
+        )
+    return threat
+
+
+def parse_shapes(text: str, image_size: Size) -> tuple[Size, ...]:
+    """The rectangles that a written threat stands for, each once, in the order written."""
+    height, width = image_size
+    if match := re.fullmatch(r"area:(\d+)", text.strip()):
+        area = int(match[1])
+        shapes = [(h, area // h) for h in range(1, height + 1) if area % h == 0 and area // h <= width] if area else []
+        if not shapes:
+            raise UsageError(
+                f"expected an area that some rectangle inside {height}x{width} has, got {area}; choose another area"
+            )
+        return tuple(shapes)
+    return tuple(dict.fromkeys(parse_shape(part.strip(), image_size) for part in text.split("+")))
+
+
+def parse_shape(text: str, image_size: Size) -> Size:
+    """One rectangle, as `HxW` or as a share of the image."""
+    if match := re.fullmatch(r"(\d+)\s*x\s*(\d+)", text):
+        return int(match[1]), int(match[2])
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*%", text):
+        target = Fraction(match[1]) / 100 * image_size[0] * image_size[1]
+        side = 1
+        while side * side < target:
+            side += 1
+        return side, side
+    raise UsageError(f"expected a patch like 5x5, 2.4%, 5x5+2x12 or area:24, got '{text}'; write height x width")
