@@ -1,0 +1,15 @@
+"""Region scorers: networks whose scores at one position see only a small part of the image."""
+
+from bagcert.scorers.base import Scorer
+from bagcert.scorers.residual import CIFAR_KERNELS, IMAGENET_KERNELS, ResidualConfig, ResidualScorer
+from bagcert.scorers.steps import ScoreStep, score_step
+
+__all__ = [
+    "CIFAR_KERNELS",
+    "IMAGENET_KERNELS",
+    "ResidualConfig",
+    "ResidualScorer",
+    "ScoreStep",
+    "Scorer",
+    "score_step",
+]

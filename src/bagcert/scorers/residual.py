@@ -1,0 +1,155 @@
+"""The residual networks of App. A.1, whose kernel table sets the receptive field."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from bagcert.errors import UsageError
+from bagcert.scorers.base import Normalize, Scorer
+from bagcert.scorers.shake import shake
+from bagcert.scorers.steps import score_step
+from bagcert.shapes import Images
+from bagcert.threats import Footprint, Layer
+
+# App. A.1.1: kernel of each block by receptive field, CIFAR-10, stride 1 throughout.
+CIFAR_KERNELS = {
+    5: (3, 1, 1, 1, 1, 1, 1, 1),
+    7: (3, 1, 3, 1, 1, 1, 1, 1),
+    9: (3, 1, 3, 1, 3, 1, 1, 1),
+    11: (3, 1, 3, 1, 3, 1, 3, 1),
+    13: (3, 3, 3, 1, 3, 1, 3, 1),
+}
+
+# App. A.1.2: the same for ImageNet, stride 2 in blocks 1 and 3.
+IMAGENET_KERNELS = {
+    17: (3, 1, 3, 1, 3, 1, 1, 1),
+    25: (3, 1, 3, 1, 3, 1, 3, 1),
+    29: (3, 3, 3, 1, 3, 1, 3, 1),
+}
+
+
+@dataclass(frozen=True)
+class ResidualConfig:
+    """A 3x3 stem, then one residual block per kernel; the defaults are the CIFAR-10 network of receptive field 7."""
+
+    classes: int = 10
+    channels: int = 3
+    width: int | tuple[int, ...] = 768  # of all layers, or of the stem and then of each block
+    kernels: tuple[int, ...] = CIFAR_KERNELS[7]
+    strides: tuple[int, ...] = ()  # of each block; none given: 1 throughout
+    paths: int = 2  # residual paths per block
+    shake: bool = True  # shake-shake between the two paths
+    step: str = "heaviside"
+
+    def __post_init__(self) -> None:
+        blocks = len(self.kernels)
+        if any(kernel < 1 or kernel % 2 == 0 for kernel in self.kernels) or not blocks:
+            raise UsageError(f"expected odd network.kernels, one for each block, got {list(self.kernels)}")
+        if self.strides and (len(self.strides) != blocks or min(self.strides) < 1):
+            raise UsageError(f"expected {blocks} network.strides of at least 1, got {list(self.strides)}")
+        if isinstance(self.width, tuple) and len(self.width) != blocks + 1:
+            raise UsageError(f"expected {blocks + 1} numbers in network.width, got {list(self.width)}")
+        if self.paths not in (1, 2):
+            raise UsageError(f"expected network.paths of 1 or 2, got {self.paths}")
+        if self.shake and self.paths == 1:
+            raise UsageError("expected network.paths = 2 for shake-shake, got 1; set network.shake=false")
+        if min(self.classes - 1, self.channels, *self.block_widths) < 1:
+            raise UsageError("expected at least 2 classes, 1 channel and width 1 in network, got fewer")
+        score_step(self.step)
+
+    @property
+    def block_widths(self) -> tuple[int, ...]:
+        """The width of the stem, then of each block."""
+        return self.width if isinstance(self.width, tuple) else (self.width,) * (len(self.kernels) + 1)
+
+    @property
+    def block_strides(self) -> tuple[int, ...]:
+        return self.strides or (1,) * len(self.kernels)
+
+
+class ResidualScorer(Scorer):
+    """The region scorer of App. A.1: batch norm and ReLU after all convolutions but the last.
+
+    ImageNet networks have one path per block: the paper does not say, but uses no shake-shake there.
+    """
+
+    def __init__(
+        self,
+        config: ResidualConfig,
+        image_size: tuple[int, int],
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.image_size = image_size
+        self.step = score_step(config.step)
+        widths = config.block_widths
+        # One number stands for all channels.
+        self.normalize = Normalize(_per_channel(mean, config.channels), _per_channel(std, config.channels))
+        self.stem = nn.Sequential(*_conv_norm(config.channels, widths[0], 3, 1), nn.ReLU(inplace=True))
+        self.blocks = nn.Sequential(
+            *(
+                Block(before, after, kernel, stride, config)
+                for (before, after), kernel, stride in zip(
+                    pairwise(widths), config.kernels, config.block_strides, strict=True
+                )
+            )
+        )
+        self.head = nn.Conv2d(widths[-1], config.classes, kernel_size=1)
+        # From the numbers that built the layers, so that R(l) cannot drift from the network. The 3x3 convolution of a
+        # block is its widest part: shortcut and 1x1 convolutions see the middle of what it sees.
+        layers = [Layer(kernel=3, stride=1, dilation=1, padding=1)]
+        for kernel, stride in zip(config.kernels, config.block_strides, strict=True):
+            layers.append(Layer(kernel=kernel, stride=stride, dilation=1, padding=kernel // 2))
+        self.footprint = Footprint.of_layers(layers, image_size=image_size)
+
+    def logits(self, images: Images) -> Tensor:
+        features: Tensor = self.blocks(self.stem(self.normalize(images)))
+        logits: Tensor = self.head(features)
+        return logits
+
+
+class Block(nn.Module):
+    """relu(shortcut + path), or with the mean (shake-shake: a random mixture) of two paths.
+
+    The first path applies the large kernel first, the second path applies it last; the stride sits on the large kernel
+    (on a leading 1x1 convolution it would widen the receptive field 17 to 23).
+    """
+
+    def __init__(self, before: int, after: int, kernel: int, stride: int, config: ResidualConfig) -> None:
+        super().__init__()
+        self.shake = config.shake
+        self.first = nn.Sequential(
+            *_conv_norm(before, after, kernel, stride), nn.ReLU(inplace=True), *_conv_norm(after, after, 1, 1)
+        )
+        self.second = (
+            nn.Sequential(
+                *_conv_norm(before, after, 1, 1), nn.ReLU(inplace=True), *_conv_norm(after, after, kernel, stride)
+            )
+            if config.paths == 2
+            else None
+        )
+        same = before == after and stride == 1
+        self.shortcut = nn.Identity() if same else nn.Sequential(*_conv_norm(before, after, 1, stride))
+
+    def forward(self, features: Tensor) -> Tensor:
+        path: Tensor = self.first(features)
+        if self.second is not None:
+            other: Tensor = self.second(features)
+            path = shake(path, other) if self.shake and self.training else (path + other) / 2
+        return torch.relu(self.shortcut(features) + path)
+
+
+def _conv_norm(before: int, after: int, kernel: int, stride: int) -> tuple[nn.Module, nn.Module]:
+    conv = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
+    return conv, nn.BatchNorm2d(after)
+
+
+def _per_channel(values: Sequence[float], channels: int) -> list[float]:
+    if len(values) not in (1, channels):
+        raise UsageError(f"expected mean and std of {channels} channels, got {len(values)}")
+    return list(values) * (channels if len(values) == 1 else 1)

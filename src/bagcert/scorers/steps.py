@@ -1,0 +1,103 @@
+"""Score steps: what the last layer does to the logits, softly for the loss and as integers for the rules (App. A.3).
+
+Rules add integers, so that no sum depends on rounding or order. A step therefore ends in fixed point: `unit` stands
+for 1.0, and values saturate at `bounds`.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from bagcert.errors import unknown_name
+from bagcert.shapes import Scores
+
+
+class ScoreStep(ABC):
+    """The last layer of a scorer, in its two forms."""
+
+    name: str
+    unit: int  # this integer stands for the score 1.0
+    bounds: tuple[int, int]  # no integer score lies outside, whatever the image
+
+    @abstractmethod
+    def soft(self, logits: Tensor) -> Scores:
+        """What the loss sees: float32, differentiable."""
+
+    @abstractmethod
+    def fixed(self, logits: Tensor) -> Scores:
+        """What the rules see: int32 within `bounds`."""
+
+    def _round(self, values: Tensor) -> Scores:
+        low, high = self.bounds
+        # A NaN has no integer; as the lowest score it stays within the bounds that the rules rely on.
+        return (values * self.unit).round().nan_to_num(nan=low).clamp(low, high).to(torch.int32)
+
+
+class HeavisideStep(ScoreStep):
+    """H(x) = 1 for x ≥ 0, else 0; its gradient is replaced by that of the logistic sigmoid (section 3.2)."""
+
+    name = "heaviside"
+    unit = 1
+    bounds = (0, 1)
+
+    def soft(self, logits: Tensor) -> Scores:
+        logits = logits.float()
+        smooth = logits.sigmoid()
+        # The bracket is exactly zero: the value is the vote, the gradient is s(x)(1 - s(x)).
+        return (logits >= 0).float() + (smooth - smooth.detach())
+
+    def fixed(self, logits: Tensor) -> Scores:
+        return (logits >= 0).to(torch.int32)
+
+
+class SigmoidStep(ScoreStep):
+    """The element-wise sigmoid (App. A.3)."""
+
+    name = "sigmoid"
+    unit = 2**10
+    bounds = (0, 2**10)
+
+    def soft(self, logits: Tensor) -> Scores:
+        return logits.float().sigmoid()
+
+    def fixed(self, logits: Tensor) -> Scores:
+        return self._round(self.soft(logits))
+
+
+class SoftmaxStep(ScoreStep):
+    """The softmax over the classes of each position (App. A.3)."""
+
+    name = "softmax"
+    unit = 2**10
+    bounds = (0, 2**10)
+
+    def soft(self, logits: Tensor) -> Scores:
+        return logits.float().softmax(dim=1)
+
+    def fixed(self, logits: Tensor) -> Scores:
+        return self._round(self.soft(logits))
+
+
+class LogitStep(ScoreStep):
+    """The logits themselves, for rules that need no bounds (two-mask); integers saturate at ±4096.0."""
+
+    name = "logits"
+    unit = 2**8
+    bounds = (-(2**20), 2**20)
+
+    def soft(self, logits: Tensor) -> Scores:
+        return logits.float()
+
+    def fixed(self, logits: Tensor) -> Scores:
+        return self._round(self.soft(logits))
+
+
+STEPS: dict[str, ScoreStep] = {step.name: step for step in (HeavisideStep(), SigmoidStep(), SoftmaxStep(), LogitStep())}
+
+
+def score_step(name: str) -> ScoreStep:
+    """The step of that name."""
+    if name not in STEPS:
+        raise unknown_name("score step", name, STEPS)
+    return STEPS[name]
