@@ -1,0 +1,41 @@
+"""`bagcert train`: a recipe in, a run folder out."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bagcert.training.folder import RunFolder
+from bagcert.training.interrupt import Stopped
+from bagcert.training.loop import Order
+from bagcert.training.loop import train as train_recipe
+from bagcert.training.recipe import load_recipe
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="a shipped recipe such as fast-cifar10, or a TOML file")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="change one value of the recipe")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="measure the speed, then train as long as fits", min=0)] = None,
+    out: Annotated[Path | None, typer.Option(help="the run folder; runs/RECIPE if not given")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint in the run folder")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    seed: Annotated[int, typer.Option(help="all randomness follows from it")] = 0,
+    final: Annotated[bool, typer.Option("--final", help="train on the validation images too")] = False,
+) -> None:
+    """Train a network whose decisions can be certified."""
+    folder = out or Path("runs") / Path(recipe).stem
+    order = Order(out=folder, data_dir=data_dir, seed=seed, minutes=minutes, final=final, resume=resume)
+    try:
+        train_recipe(load_recipe(recipe, settings or ()), order)
+    except Stopped:
+        if os.environ.get("RANK", "0") == "0":
+            again = [word for word in sys.argv[1:] if word != "--resume"]
+            typer.echo(f"stopped; to go on: bagcert {shlex.join([*again, '--resume'])}")
+        raise typer.Exit(130) from None
+    if os.environ.get("RANK", "0") == "0":
+        typer.echo(f"wrote {RunFolder(folder).weights}")

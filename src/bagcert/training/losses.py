@@ -1,0 +1,131 @@
+"""Losses: what training asks of the scores, in section 3.3 and past it. Each is the mean over a batch."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bagcert.errors import UsageError
+from bagcert.shapes import Labels, Scores
+from bagcert.training.boxes import box_sums, window_mask
+
+
+class Loss(ABC):
+    """A number to minimize, from the soft scores of a batch and its labels."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, scores: Scores, labels: Labels) -> Tensor:
+        """The mean loss of the batch, a scalar."""
+
+
+@dataclass(frozen=True)
+class MarginLoss(Loss):
+    """L̃_R + σ L_oh of section 3.3: be certified by Condition 3.3 against patches of unknown size.
+
+        L̃_R = -min(min_{c ≠ c_t} mean_{i,j} Δ_c, M)       L_oh = max_{c ≠ c_max} S_c - S_{c_max}
+
+    Differs from the paper: S is the mean over the positions, not the plain sum, since L_oh ∈ [-1, 0] needs S ∈ [0, 1].
+    """
+
+    name: ClassVar[str] = "margin"
+    margin: float = 0.5  # M, twice the share of the scores that a patch may reach
+    one_hot: float = 0.0  # σ
+
+    def __call__(self, scores: Scores, labels: Labels) -> Tensor:
+        means = scores.mean(dim=(2, 3))  # b k
+        loss = -lead_of(means, labels).clamp(max=self.margin).mean()
+        if self.one_hot:
+            loss = loss - self.one_hot * lead_of(means, means.argmax(dim=1)).mean()
+        return loss
+
+
+@dataclass(frozen=True)
+class PlacedMarginLoss(Loss):
+    """The margin of Condition 3.2 itself, at the placement where it is smallest:
+
+        -min(min_l min_{c ≠ c_t} (Σ_{(i,j) ∉ R(l)} Δ_c - |R(l)|) / (i·j), M)
+
+    R(l) are all windows of one shape that lie in the output grid: the maximal footprints of one patch shape, stride 1.
+    """
+
+    name: ClassVar[str] = "placed-margin"
+    margin: float = 0.5
+    window: tuple[int, int] = (11, 11)  # in outputs: a 5x5 patch under receptive field 7
+
+    def __call__(self, scores: Scores, labels: Labels) -> Tensor:
+        cells = scores.shape[2] * scores.shape[3]
+        outside = scores.sum(dim=(2, 3))[:, :, None] - box_sums(scores, self.window).flatten(2)  # b k n
+        leads = lead_of(outside, labels) - self.window[0] * self.window[1]  # b n
+        return -(leads.amin(dim=1) / cells).clamp(max=self.margin).mean()
+
+
+@dataclass(frozen=True)
+class TwoMaskLoss(Loss):
+    """Cross-entropy of the mean scores that two masks leave, the two that hurt the true class most.
+
+    For the two-mask rule, whose certificate asks that the class wins under every pair of masks. The pair is picked
+    greedily for each image, one mask after the other, by the margin of the sums that are left.
+    """
+
+    name: ClassVar[str] = "two-mask"
+    window: tuple[int, int] = (11, 11)  # of a mask, in outputs: a 5x5 patch under receptive field 7
+    smoothing: float = 0.0  # of the labels
+    weight: float = 1.0  # of the masked loss; the rest is the cross-entropy of the unmasked mean
+
+    def __call__(self, scores: Scores, labels: Labels) -> Tensor:
+        kept = greedy_mask(scores.detach(), labels, self.window)  # b 1 i j
+        means = (scores * kept).sum(dim=(2, 3)) / kept.sum(dim=(2, 3)).clamp(min=1)  # b k
+        loss = F.cross_entropy(means, labels, label_smoothing=self.smoothing)
+        if self.weight < 1:
+            plain = F.cross_entropy(scores.mean(dim=(2, 3)), labels, label_smoothing=self.smoothing)
+            loss = self.weight * loss + (1 - self.weight) * plain
+        return loss
+
+
+@dataclass(frozen=True)
+class CrossEntropyLoss(Loss):
+    """Plain cross-entropy of the mean scores: the baseline that no certificate asks for."""
+
+    name: ClassVar[str] = "cross-entropy"
+    smoothing: float = 0.0
+
+    def __call__(self, scores: Scores, labels: Labels) -> Tensor:
+        return F.cross_entropy(scores.mean(dim=(2, 3)), labels, label_smoothing=self.smoothing)
+
+
+LOSSES: dict[str, type[Loss]] = {
+    kind.name: kind for kind in (MarginLoss, PlacedMarginLoss, TwoMaskLoss, CrossEntropyLoss)
+}
+
+
+def lead_of(sums: Tensor, labels: Labels) -> Tensor:
+    """Σ Δ against the strongest rival: the label's entry of `sums` [b k ...] minus the largest other one.
+
+    Rivals that tie share the gradient: with votes ties are common, and the lowest class should not bear them all.
+    """
+    index = labels.reshape(-1, *(1,) * (sums.dim() - 1)).expand(-1, 1, *sums.shape[2:])
+    own = sums.gather(1, index).squeeze(1)
+    return own - sums.scatter(1, index, float("-inf")).amax(dim=1)
+
+
+@torch.no_grad()
+def greedy_mask(scores: Scores, labels: Labels, window: tuple[int, int]) -> Tensor:
+    """1 where neither of the two worst windows lies, [b 1 i j]."""
+    kept = torch.ones_like(scores[:, :1])
+    for _ in range(2):
+        left = scores * kept
+        outside = left.sum(dim=(2, 3))[:, :, None] - box_sums(left, window).flatten(2)  # b k n
+        worst = lead_of(outside, labels).argmin(dim=1)
+        kept = kept * (1 - window_mask(worst, window, scores.shape[2:]))
+    return kept
+
+
+def check_window(window: tuple[int, int], grid: tuple[int, int]) -> None:
+    """Refuse windows that are larger than the score map."""
+    if not all(1 <= side <= length for side, length in zip(window, grid, strict=True)):
+        raise UsageError(f"expected loss.window within {grid[0]}x{grid[1]} outputs, got {window[0]}x{window[1]}")

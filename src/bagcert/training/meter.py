@@ -1,0 +1,32 @@
+"""The running numbers of a training process."""
+
+import time
+
+import torch
+from torch import Tensor
+
+from bagcert.training.world import World
+
+
+class Meter:
+    """Losses since the last look, and the pace since the start."""
+
+    def __init__(self, step: int, steps: int, batch_size: int) -> None:
+        self.losses: list[Tensor] = []  # on the device, not yet waited for
+        self.steps, self.batch_size = steps, batch_size
+        self._first, self._begun = step, time.monotonic()
+        self._last = (step, self._begun)
+
+    def loss(self, world: World) -> float:
+        """The mean loss since the last call, over all processes; waits for the device."""
+        mean = world.sum(torch.stack(self.losses).mean()) / world.size
+        self.losses.clear()
+        return float(mean)
+
+    def pace(self, step: int) -> tuple[float, float]:
+        """Images a second since the last call, and the seconds that are left at the mean pace."""
+        now = time.monotonic()
+        before, then = self._last
+        self._last = (step, now)
+        speed = (step - before) * self.batch_size / max(now - then, 1e-9)
+        return speed, (now - self._begun) / (step - self._first) * (self.steps - step)

@@ -1,0 +1,142 @@
+"""A recipe: everything that decides what is trained, as one TOML file of differences from the paper's defaults."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from bagcert.errors import UsageError, unknown_name
+from bagcert.scorers.residual import ResidualConfig
+from bagcert.training.losses import LOSSES, Loss, MarginLoss
+from bagcert.training.optimizers import OPTIMIZERS, AdamConfig, OptimizerConfig, ScheduleConfig
+from bagcert.training.settings import apply_override, read_choice, read_config, write_config
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The data set and how training images are varied."""
+
+    name: str = "cifar10"
+    flip: bool = True  # App. A.1.1
+    crop_padding: int = 4  # App. A.1.1
+    cutout: int = 0  # side of a blank square
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How the steps are taken."""
+
+    batch_size: int = 96  # App. A.1.1; of all devices together
+    average: float = 0.0  # decay of the weight average; 0 for none
+    compile: bool = True  # torch.compile, on a GPU only
+    checkpoint_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise UsageError(f"expected training.batch_size of at least 1, got {self.batch_size}")
+        if not 0 <= self.average < 1:
+            raise UsageError(f"expected training.average in 0..1, got {self.average}")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """What is certified on the validation split, and how often; the defaults of the trained defense."""
+
+    patch: str = "5x5"
+    rule: str = "every-region"
+    times: int = 10  # evenly over the run; the last one after the last step
+    batch_size: int = 500
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All sections of a recipe; the defaults train the paper's CIFAR-10 network of receptive field 7."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    network: ResidualConfig = field(default_factory=ResidualConfig)
+    loss: Loss = field(default_factory=MarginLoss)
+    optimizer: OptimizerConfig = field(default_factory=AdamConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    def table(self) -> dict[str, Any]:
+        """The resolved recipe as nested tables."""
+        return {section: write_config(getattr(self, section)) for section in SECTIONS}
+
+
+SECTIONS = ("data", "network", "loss", "optimizer", "schedule", "training", "evaluation")
+CHOICES: dict[str, Mapping[str, type[Any]]] = {"loss": LOSSES, "optimizer": OPTIMIZERS}
+
+
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """A shipped recipe by name, or a TOML file by path, with `section.key=value` overrides."""
+    table = _load_table(name)
+    for override in overrides:
+        apply_override(table, override)
+    return read_recipe(table)
+
+
+def read_recipe(table: dict[str, Any]) -> Recipe:
+    """A recipe from nested tables."""
+    values: dict[str, Any] = {}
+    hints = Recipe.__dataclass_fields__
+    for section, inner in table.items():
+        if section not in SECTIONS:
+            raise unknown_name("a section of the recipe", section, SECTIONS)
+        if section in CHOICES:
+            values[section] = read_choice(CHOICES[section], inner, section)
+        else:
+            kind = hints[section].type
+            assert isinstance(kind, type)
+            values[section] = read_config(kind, inner, section)
+    return Recipe(**values)
+
+
+def recipe_names() -> list[str]:
+    """The names of all shipped recipes."""
+    names = (entry.name for entry in _shipped().iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def _shipped() -> Traversable:
+    return resources.files("bagcert") / "recipes"
+
+
+def _load_table(name: str, depth: int = 0) -> dict[str, Any]:
+    if name.endswith(".toml"):
+        path: Traversable = Path(name)
+        if not path.is_file():
+            raise UsageError(f"expected a recipe file, got '{name}', which does not exist")
+    elif name in recipe_names():
+        path = _shipped() / f"{name}.toml"
+    else:
+        raise unknown_name("a recipe", name, recipe_names())
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"expected a recipe in TOML, got '{name}': {error}") from error
+    base = table.pop("base", None)
+    if base is None:
+        return table
+    if not isinstance(base, str) or depth > 4:
+        raise UsageError(f"expected base to name another recipe, got {base!r} in '{name}'")
+    return _merge(_load_table(base, depth + 1), table)
+
+
+def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for section, inner in changes.items():
+        before = merged.get(section)
+        if (
+            isinstance(before, dict)
+            and isinstance(inner, dict)
+            and inner.get("name", before.get("name")) == before.get("name")
+        ):
+            merged[section] = before | inner
+        else:
+            merged[section] = inner  # another loss or optimizer, or a new section
+    return merged

@@ -1,0 +1,100 @@
+"""A run: where its training stands, and how it is kept."""
+
+import time
+from typing import Any
+
+import torch
+
+from bagcert.data.base import Dataset
+from bagcert.errors import UsageError
+from bagcert.training.files import pack_tensors, read_tensors, write_atomically
+from bagcert.training.folder import RunFolder, device_name, save_run, versions
+from bagcert.training.trainer import Trainer
+from bagcert.training.validation import Accuracy, validate
+
+
+class Run:
+    """A trainer with its place in time and its folder. Only the leading process writes."""
+
+    def __init__(self, folder: RunFolder, trainer: Trainer, dataset: Dataset, final: bool) -> None:
+        self.folder, self.trainer, self.dataset, self.final = folder, trainer, dataset, final
+        self.validation = dataset.split("validation")
+        self.step = 0
+        self.steps = max(1, round(trainer.recipe.schedule.epochs * trainer.steps_per_epoch))
+        self.accuracy: Accuracy | None = None
+        self._seconds, self._begun = 0.0, time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The time spent, over all processes that worked on the run one after the other."""
+        return self._seconds + time.monotonic() - self._begun
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must not change between two parts of a run."""
+        return {
+            "recipe": self.trainer.recipe.table(),
+            "seed": self.trainer.seed,
+            "final": self.final,
+            "data": self.dataset.digest,
+        }
+
+    def restore(self) -> None:
+        """Go on where the checkpoint ends."""
+        tensors, facts = read_tensors(self.folder.checkpoint)
+        if facts.get("identity") != self.identity:
+            raise UsageError(
+                f"expected the recipe, seed and data of the checkpoint in {self.folder.path}, got others; "
+                "repeat the command that started the run, or choose another --out"
+            )
+        self.trainer.load_state(tensors)
+        self.step, self.steps, self._seconds = facts["step"], facts["steps"], facts["seconds"]
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the weights are no numbers any more."""
+        state = self.trainer.state()
+        finite = torch.stack([value.isfinite().all() for value in state.values() if value.is_floating_point()])
+        if not bool(finite.all()):
+            raise self.diverged()
+        if self.trainer.world.leads:
+            facts = {"identity": self.identity, "step": self.step, "steps": self.steps, "seconds": self.seconds}
+            write_atomically(self.folder.checkpoint, pack_tensors(state, facts))
+
+    def diverged(self) -> UsageError:
+        return UsageError(
+            f"expected a finite loss, got NaN or infinity by step {self.step}; the last good checkpoint is kept in "
+            f"{self.folder.path}; lower optimizer.lr"
+        )
+
+    def evaluate(self) -> Accuracy:
+        """Accuracies on the validation split; with `final` its images are trained on, and the numbers flatter."""
+        trainer = self.trainer
+        weights = trainer.weights() if trainer.average is not None else None
+        return validate(trainer.scorer, weights, self.validation, trainer.recipe.evaluation, trainer.world)
+
+    def finish(self) -> None:
+        """Write the final weights and their card."""
+        trainer, recipe = self.trainer, self.trainer.recipe
+        if not trainer.world.leads:
+            return
+        accuracy = self.accuracy or self.evaluate()
+        facts = {
+            "classes": list(self.dataset.classes),
+            "data": {"name": recipe.data.name, "digest": self.dataset.digest},
+            "patch": recipe.evaluation.patch,
+            "rule": recipe.evaluation.rule,
+            "validation": {
+                "clean": accuracy.clean,
+                "certified": accuracy.certified,
+                "images": accuracy.images,
+                "trained_on": self.final,
+            },
+            "recipe": recipe.table(),
+            "seed": trainer.seed,
+            "steps": self.steps,
+            "seconds": round(self.seconds, 1),
+            "device": device_name(trainer.world.device),
+            "processes": trainer.world.size,
+            "versions": versions(),
+        }
+        save_run(self.folder, trainer.scorer, trainer.weights(), facts)

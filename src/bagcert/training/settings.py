@@ -1,0 +1,109 @@
+"""Tables of TOML or JSON to frozen dataclasses and back, strictly: every unknown key and wrong type is named."""
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from bagcert.errors import UsageError, unknown_name
+
+Config = TypeVar("Config")
+
+
+def read_config(kind: type[Config], table: object, where: str) -> Config:
+    """Build a dataclass from a table; nested dataclasses from nested tables, defaults where keys are missing."""
+    if not isinstance(table, Mapping):
+        raise UsageError(f"expected a table for {where}, got {table!r}")
+    hints = typing.get_type_hints(kind)
+    fields = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    for key in table:
+        if key not in fields:
+            raise unknown_name(f"a key of {where}", str(key), fields)
+    values = {key: _value(hints[key], value, f"{where}.{key}") for key, value in table.items()}
+    try:
+        return kind(**values)
+    except TypeError as error:
+        missing = [field for field in fields if field not in table]
+        raise UsageError(f"expected all keys of {where}, got none for {', '.join(missing)}") from error
+
+
+def read_choice(kinds: Mapping[str, type[Config]], table: object, where: str) -> Config:
+    """Build the dataclass that the table's `name` chooses."""
+    if not isinstance(table, Mapping):
+        raise UsageError(f"expected a table for {where}, got {table!r}")
+    name = table.get("name")
+    if not isinstance(name, str) or name not in kinds:
+        raise unknown_name(f"{where}.name", str(name), kinds)
+    return read_config(kinds[name], {key: value for key, value in table.items() if key != "name"}, where)
+
+
+def write_config(config: Any) -> dict[str, Any]:
+    """The table of a dataclass, the inverse of `read_config` and `read_choice`; tuples become lists."""
+    table: dict[str, Any] = {"name": config.name} if "name" in typing.get_type_hints(type(config)) else {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            value = write_config(value)
+        table[field.name] = list(value) if isinstance(value, tuple) else value
+    return table
+
+
+def _value(hint: Any, value: object, where: str) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return _value(args[1] if isinstance(value, (list, tuple)) else args[0], value, where)
+    if dataclasses.is_dataclass(hint):
+        return read_config(typing.cast(type, hint), value, where)
+    if origin is tuple and isinstance(value, (list, tuple)):
+        if args[-1] is not Ellipsis and len(value) != len(args):
+            raise UsageError(f"expected {len(args)} numbers for {where}, got {len(value)}")
+        return tuple(_value(args[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is hint:
+        return value
+    name = "list" if origin is tuple else hint.__name__
+    raise UsageError(f"expected {_ARTICLES.get(name, name)} for {where}, got {value!r}")
+
+
+_ARTICLES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "list": "a list"}
+
+
+def apply_override(table: dict[str, Any], text: str) -> None:
+    """Set one value of a nested table in place: `section.key=value`, the value as in TOML, else a plain text."""
+    path, equals, raw = text.partition("=")
+    section, dot, key = path.strip().partition(".")
+    if not (equals and dot and section and key):
+        raise UsageError(f"expected --set section.key=value, got '{text}'")
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw.strip()  # heaviside instead of "heaviside", for the shell's sake
+    inner = table.setdefault(section, {})
+    if not isinstance(inner, dict):
+        raise UsageError(f"expected --set section.key=value, got '{text}': {section} is no section")
+    if key == "name" and inner.get("name") != value:
+        inner.clear()  # the keys of one loss or optimizer mean nothing to another
+    inner[key] = value
+
+
+def write_toml(table: Mapping[str, Any]) -> str:
+    """A recipe's table as TOML: plain values and sections of plain values."""
+    lines = [f"{key} = {_toml(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
+    for section, inner in table.items():
+        if isinstance(inner, Mapping):
+            lines += ["", f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in inner.items())]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)

@@ -1,0 +1,156 @@
+"""One training step, and everything that a step changes."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from bagcert.data.augment import Augmentation
+from bagcert.data.base import Batch, Dataset, Source
+from bagcert.errors import UsageError
+from bagcert.scorers.base import Scorer
+from bagcert.scorers.residual import ResidualScorer
+from bagcert.shapes import Images, Labels
+from bagcert.training.averaging import Average
+from bagcert.training.losses import Loss, PlacedMarginLoss, TwoMaskLoss, check_window
+from bagcert.training.optimizers import set_rates
+from bagcert.training.recipe import Recipe
+from bagcert.training.world import World
+
+
+def derive_seed(*parts: object) -> int:
+    """One seed from several facts; hashed, so that no two uses share their random numbers."""
+    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "big") >> 1
+
+
+def build_scorer(recipe: Recipe, dataset: Dataset) -> ResidualScorer:
+    """The recipe's network for that data set."""
+    network = recipe.network
+    for key, expected in (("classes", len(dataset.classes)), ("channels", dataset.channels)):
+        if getattr(network, key) != expected:
+            raise UsageError(
+                f"expected network.{key} = {expected} for {recipe.data.name}, got {getattr(network, key)}; "
+                f"add --set network.{key}={expected}"
+            )
+    scorer = ResidualScorer(network, dataset.image_size, mean=dataset.mean, std=dataset.std)
+    if isinstance(recipe.loss, (PlacedMarginLoss, TwoMaskLoss)):
+        check_window(recipe.loss.window, scorer.footprint.grid)
+    return scorer
+
+
+class Objective(nn.Module):
+    """The loss of a batch, as one module: so that it is compiled and distributed as a whole."""
+
+    def __init__(self, scorer: Scorer, loss: Loss) -> None:
+        super().__init__()
+        self.scorer = scorer
+        self.loss = loss
+
+    def forward(self, images: Images, labels: Labels) -> Tensor:
+        images = images.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=images.is_cuda):
+            scores = self.scorer(images)
+        return self.loss(scores, labels)
+
+
+class Trainer:
+    """A scorer in training. All randomness of a step follows from the seed and the number of the step."""
+
+    def __init__(self, recipe: Recipe, dataset: Dataset, source: Source, seed: int, world: World) -> None:
+        self.recipe, self.source, self.seed, self.world = recipe, source, seed, world
+        self.steps_per_epoch = len(source) // recipe.training.batch_size
+        if not self.steps_per_epoch:
+            raise UsageError(
+                f"expected training.batch_size of at most {len(source)} images, got {recipe.training.batch_size}"
+            )
+        torch.manual_seed(derive_seed(seed, "weights"))
+        self.scorer = build_scorer(recipe, dataset)
+        self.scorer.to(device=world.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimizers = recipe.optimizer.build(self.scorer)
+        average = recipe.training.average
+        self.average = Average(self.scorer, average) if average else None
+        self.objective = self._objective()
+
+    def _objective(self) -> nn.Module:
+        objective: nn.Module = Objective(self.scorer, self.recipe.loss)
+        if self.world.size > 1:
+            # Statistics are shared by the norms themselves, see `share_norms`; nothing is left to broadcast.
+            objective = DistributedDataParallel(objective, broadcast_buffers=False)
+        if self.world.device.type == "cuda" and self.recipe.training.compile:
+            objective.compile(dynamic=False)
+        return objective
+
+    def batches(self, step: int) -> Iterator[Batch]:
+        """All batches from that step on, epoch after epoch, without end."""
+        data = self.recipe.data
+        augment = Augmentation(flip=data.flip, crop_padding=data.crop_padding, cutout=data.cutout)
+        while True:
+            epoch, start = divmod(step, self.steps_per_epoch)
+            for batch in self.source.batches(
+                self.recipe.training.batch_size,
+                self.world.device,
+                epoch_seed=derive_seed(self.seed, "epoch", epoch),
+                start=start,
+                drop_last=True,
+                augment=augment,
+                shard=self.world.shard,
+            ):
+                yield batch
+                step += 1
+
+    def step(self, step: int, steps: int, batch: Batch) -> Tensor:
+        """Take step number `step` of `steps`; the loss stays on the device, so that nothing waits for it."""
+        torch.manual_seed(derive_seed(self.seed, "step", step))
+        set_rates(self.optimizers, self.recipe.schedule.factor(step, steps))
+        loss: Tensor = self.objective(batch.images, batch.labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update(step)
+        return loss.detach()
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights to evaluate and keep: the average where there is one."""
+        return self.average.values if self.average is not None else self.scorer.state_dict()
+
+    def state(self) -> dict[str, Tensor]:
+        """All that a checkpoint holds, by name."""
+        tensors = {f"scorer/{name}": value for name, value in self.scorer.state_dict().items()}
+        if self.average is not None:
+            tensors |= {f"average/{name}": value for name, value in self.average.values.items()}
+        for name, moments in self._moments().items():
+            tensors |= {f"optimizer/{name}/{key}": value for key, value in moments.items()}
+        return tensors
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over a `state()`; in place, so that compiled code stays valid."""
+        kept = {"scorer": {}, "average": {}, "optimizer": {}}  # type: dict[str, dict[str, Tensor]]
+        for path, value in tensors.items():
+            part, _, name = path.partition("/")
+            kept[part][name] = value
+        self.scorer.load_state_dict(kept["scorer"])
+        if self.average is not None:
+            for name, value in kept["average"].items():
+                self.average.values[name].copy_(value)
+        parameters = dict(self.scorer.named_parameters())
+        owners = {id(p): o for o in self.optimizers for group in o.param_groups for p in group["params"]}
+        for optimizer in self.optimizers:
+            optimizer.state.clear()
+        for path, value in kept["optimizer"].items():
+            name, _, key = path.rpartition("/")
+            parameter = parameters[name]
+            like = torch.empty_like(parameter) if value.dim() else torch.empty_like(value, device=parameter.device)
+            owners[id(parameter)].state[parameter][key] = like.copy_(value)
+
+    def _moments(self) -> dict[str, dict[str, Any]]:
+        names = {id(parameter): name for name, parameter in self.scorer.named_parameters()}
+        return {
+            names[id(parameter)]: moments
+            for optimizer in self.optimizers
+            for parameter, moments in optimizer.state.items()
+        }

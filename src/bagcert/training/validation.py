@@ -1,0 +1,59 @@
+"""Clean and certified accuracy of a scorer in training, by the rule it is trained for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bagcert.certify import certify_scores
+from bagcert.data.base import Source
+from bagcert.scorers.base import Scorer
+from bagcert.training.recipe import EvaluationConfig
+from bagcert.training.world import World
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Shares of the images: right by the rule's own inference, and proven right besides."""
+
+    clean: float
+    certified: float
+    images: int
+
+
+@torch.no_grad()
+def validate(
+    scorer: Scorer, weights: Mapping[str, Tensor] | None, source: Source, config: EvaluationConfig, world: World
+) -> Accuracy:
+    """Certify all images of `source`, with other `weights` than the scorer's own if given; the scorer is unchanged."""
+    own = {name: value.clone() for name, value in scorer.state_dict().items()} if weights is not None else None
+    if weights is not None:
+        scorer.load_state_dict(weights)
+    scorer.eval()
+    counts = torch.zeros(3, dtype=torch.int64, device=world.device)
+    for batch in source.batches(config.batch_size, world.device, shard=world.shard):
+        if len(batch.labels):
+            counts += _count(scorer, batch.images, batch.labels, config)
+    scorer.train()
+    if own is not None:
+        scorer.load_state_dict(own)
+    images, clean, certified = world.sum(counts).tolist()
+    return Accuracy(clean / images, certified / images, images)
+
+
+def _count(scorer: Scorer, images: Tensor, labels: Tensor, config: EvaluationConfig) -> Tensor:
+    # In the precision of training: the certificates hold for these very scores, and the weights stay comparable.
+    images = images.contiguous(memory_format=torch.channels_last)
+    with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=images.is_cuda):
+        scores = scorer.scores(images)
+    certificate = certify_scores(
+        scores,
+        patch=config.patch,
+        rule=config.rule,
+        bounds=scorer.step.bounds,
+        footprint=scorer.footprint,
+        exact=False,  # whether, not by how much
+    )
+    right = certificate.predicted == labels
+    return torch.stack([torch.ones_like(right).sum(), right.sum(), (right & certificate.certified).sum()])

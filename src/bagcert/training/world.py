@@ -1,0 +1,62 @@
+"""The processes that train together: one, or as many as torchrun started."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all: device `rank` of `size`."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        return self.rank, self.size
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and speaks."""
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def share(self, number: float) -> float:
+        """The number of the first process, for all."""
+        tensor = torch.tensor(number, dtype=torch.float64, device=self.device)
+        if self.size > 1:
+            dist.broadcast(tensor, src=0)
+        return float(tensor)
+
+
+@contextmanager
+def joined_world() -> Iterator[World]:
+    """Join the processes that torchrun started: NCCL on GPUs, gloo on CPUs. Alone without torchrun."""
+    size, rank, local = (int(os.environ.get(name, default)) for name, default in _ENVIRONMENT)
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", local) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    if size == 1:
+        yield World(device)
+        return
+    dist.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
+    try:
+        yield World(device, rank, size)
+    finally:
+        dist.destroy_process_group()
+
+
+_ENVIRONMENT = (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0"))
