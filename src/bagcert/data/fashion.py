@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import math
 import zlib
 from pathlib import Path
 
@@ -50,13 +51,13 @@ def parse_idx(path: Path, content: bytes) -> np.ndarray[tuple[int, ...], np.dtyp
     if len(content) < 4 or content[:3] != bytes([0, 0, UBYTE_MAGIC]):
         raise UsageError(f"{path}: expected an IDX file of unsigned bytes, got {content[:4].hex()}; get a fresh copy")
     start = 4 + 4 * content[3]
-    shape = np.frombuffer(content[4:start], ">u4")
-    if len(shape) != content[3] or len(content) != start + int(shape.prod(dtype=np.int64)):
-        size = "x".join(map(str, shape))
-        raise UsageError(
-            f"{path}: expected {size} bytes after the header, got {len(content) - start}; get a fresh copy"
-        )
-    return np.frombuffer(content, np.uint8, offset=start).reshape([int(size) for size in shape])
+    if len(content) < start:
+        raise UsageError(f"{path}: expected a header of {start} bytes, got {len(content)}; get a fresh copy")
+    shape = [int(size) for size in np.frombuffer(content[4:start], ">u4")]
+    if len(content) != start + math.prod(shape):
+        size, got = "x".join(map(str, shape)), len(content) - start
+        raise UsageError(f"{path}: expected {size} bytes after the header, got {got}; get a fresh copy")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def read_array(folder: Path, name: str) -> torch.Tensor:

@@ -120,5 +120,5 @@ class FolderSource(Source):
         except RuntimeError as error:  # the loader watches its workers, so a dead one is noticed, not waited for
             if "DataLoader worker" not in str(error):
                 raise
-            told = str(error).splitlines()[0]
-            raise UsageError(f"expected {workers} reading processes to live, got {told}; set fewer workers") from None
+            told, remedy = str(error).splitlines()[0], "set fewer workers or free some memory"
+            raise UsageError(f"expected {workers} reading processes to live, got '{told}'; {remedy}") from None
