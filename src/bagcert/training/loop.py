@@ -36,13 +36,14 @@ def train(recipe: Recipe, order: Order) -> None:
     deadline = time.monotonic() + 60 * (order.minutes or 0)
     folder = RunFolder(order.out)
     folder.check(order.resume)
+    resumes = folder.checkpoint.exists()  # asked before any other process can write one
     with joined_world() as world, stop_signals() as stop:
         _tune(world.device)
         dataset = load_dataset(recipe.data.name, order.data_dir)
         source = dataset.split("train+validation" if order.final else "train")
         trainer = Trainer(recipe, dataset, source, order.seed, world)
         run = Run(folder, trainer, dataset, final=order.final)
-        if order.resume and folder.checkpoint.exists():
+        if resumes:
             run.restore()
         else:
             if world.leads:  # first of all: an unwritable folder shows now, not in an hour
@@ -79,6 +80,7 @@ def _steps(run: Run, reporter: Reporter, stop: StopRequest) -> None:
             run.accuracy = run.evaluate()
             reporter.row(run.step, {"clean": run.accuracy.clean, "certified": run.accuracy.certified})
             reporter.accuracy(run.step, run.accuracy.clean, run.accuracy.certified)
+            meter.rest()
         if (logs or world.size == 1) and stop.agreed(world):
             run.save()
             raise Stopped

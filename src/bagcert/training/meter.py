@@ -23,6 +23,10 @@ class Meter:
         self.losses.clear()
         return float(mean)
 
+    def rest(self) -> None:
+        """Leave the time since the last `pace` out of the next one: it went into something else than steps."""
+        self._last = (self._last[0], time.monotonic())
+
     def pace(self, step: int) -> tuple[float, float]:
         """Images a second since the last call, and the seconds that are left at the mean pace."""
         now = time.monotonic()

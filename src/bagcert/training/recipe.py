@@ -50,6 +50,12 @@ class EvaluationConfig:
     times: int = 10  # evenly over the run; the last one after the last step
     batch_size: int = 500
 
+    def __post_init__(self) -> None:
+        if min(self.times, self.batch_size) < 1:
+            raise UsageError(
+                f"expected evaluation.times and batch_size of at least 1, got {self.times} and {self.batch_size}"
+            )
+
 
 @dataclass(frozen=True)
 class Recipe:

@@ -10,7 +10,7 @@ from bagcert.errors import UsageError
 from bagcert.training.files import pack_tensors, read_tensors, write_atomically
 from bagcert.training.folder import RunFolder, device_name, save_run, versions
 from bagcert.training.trainer import Trainer
-from bagcert.training.validation import Accuracy, validate
+from bagcert.training.validation import Accuracy, check_evaluation, validate
 
 
 class Run:
@@ -19,6 +19,7 @@ class Run:
     def __init__(self, folder: RunFolder, trainer: Trainer, dataset: Dataset, final: bool) -> None:
         self.folder, self.trainer, self.dataset, self.final = folder, trainer, dataset, final
         self.validation = dataset.split("validation")
+        check_evaluation(trainer.scorer, len(dataset.classes), trainer.recipe.evaluation)
         self.step = 0
         self.steps = max(1, round(trainer.recipe.schedule.epochs * trainer.steps_per_epoch))
         self.accuracy: Accuracy | None = None
@@ -47,18 +48,22 @@ class Run:
                 f"expected the recipe, seed and data of the checkpoint in {self.folder.path}, got others; "
                 "repeat the command that started the run, or choose another --out"
             )
-        self.trainer.load_state(tensors)
-        self.step, self.steps, self._seconds = facts["step"], facts["steps"], facts["seconds"]
+        try:
+            self.trainer.load_state(tensors)
+            self.step, self.steps, self._seconds = facts["step"], facts["steps"], facts["seconds"]
+        except (KeyError, RuntimeError) as error:
+            raise UsageError(f"expected all tensors of the run in {self.folder.checkpoint}, got: {error}") from error
 
     def save(self) -> None:
         """Write a checkpoint, unless the weights are no numbers any more."""
+        if not self.trainer.world.leads:
+            return
         state = self.trainer.state()
         finite = torch.stack([value.isfinite().all() for value in state.values() if value.is_floating_point()])
         if not bool(finite.all()):
             raise self.diverged()
-        if self.trainer.world.leads:
-            facts = {"identity": self.identity, "step": self.step, "steps": self.steps, "seconds": self.seconds}
-            write_atomically(self.folder.checkpoint, pack_tensors(state, facts))
+        facts = {"identity": self.identity, "step": self.step, "steps": self.steps, "seconds": self.seconds}
+        write_atomically(self.folder.checkpoint, pack_tensors(state, facts))
 
     def diverged(self) -> UsageError:
         return UsageError(
@@ -75,9 +80,9 @@ class Run:
     def finish(self) -> None:
         """Write the final weights and their card."""
         trainer, recipe = self.trainer, self.trainer.recipe
+        accuracy = self.accuracy or self.evaluate()  # none yet: resumed after the last step
         if not trainer.world.leads:
             return
-        accuracy = self.accuracy or self.evaluate()
         facts = {
             "classes": list(self.dataset.classes),
             "data": {"name": recipe.data.name, "digest": self.dataset.digest},

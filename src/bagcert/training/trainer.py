@@ -18,6 +18,7 @@ from bagcert.training.averaging import Average
 from bagcert.training.losses import Loss, PlacedMarginLoss, TwoMaskLoss, check_window
 from bagcert.training.optimizers import set_rates
 from bagcert.training.recipe import Recipe
+from bagcert.training.sharing import share_norms
 from bagcert.training.world import World
 
 
@@ -68,6 +69,8 @@ class Trainer:
             )
         torch.manual_seed(derive_seed(seed, "weights"))
         self.scorer = build_scorer(recipe, dataset)
+        if world.size > 1:
+            share_norms(self.scorer, world)
         self.scorer.to(device=world.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizers = recipe.optimizer.build(self.scorer)
         average = recipe.training.average
@@ -77,8 +80,7 @@ class Trainer:
     def _objective(self) -> nn.Module:
         objective: nn.Module = Objective(self.scorer, self.recipe.loss)
         if self.world.size > 1:
-            # Statistics are shared by the norms themselves, see `share_norms`; nothing is left to broadcast.
-            objective = DistributedDataParallel(objective, broadcast_buffers=False)
+            objective = DistributedDataParallel(objective)
         if self.world.device.type == "cuda" and self.recipe.training.compile:
             objective.compile(dynamic=False)
         return objective
@@ -129,7 +131,7 @@ class Trainer:
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over a `state()`; in place, so that compiled code stays valid."""
-        kept = {"scorer": {}, "average": {}, "optimizer": {}}  # type: dict[str, dict[str, Tensor]]
+        kept: dict[str, dict[str, Tensor]] = {"scorer": {}, "average": {}, "optimizer": {}}
         for path, value in tensors.items():
             part, _, name = path.partition("/")
             kept[part][name] = value

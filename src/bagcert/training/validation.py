@@ -8,7 +8,9 @@ from torch import Tensor
 
 from bagcert.certify import certify_scores
 from bagcert.data.base import Source
+from bagcert.rules import Certificate
 from bagcert.scorers.base import Scorer
+from bagcert.shapes import Scores
 from bagcert.training.recipe import EvaluationConfig
 from bagcert.training.world import World
 
@@ -20,6 +22,12 @@ class Accuracy:
     clean: float
     certified: float
     images: int
+
+
+def check_evaluation(scorer: Scorer, classes: int, config: EvaluationConfig) -> None:
+    """Refuse a patch or rule that does not fit the scorer now, not at the first evaluation."""
+    blank = torch.zeros(1, classes, *scorer.footprint.grid, dtype=torch.int32)
+    _certify(blank, scorer, config)
 
 
 @torch.no_grad()
@@ -47,7 +55,13 @@ def _count(scorer: Scorer, images: Tensor, labels: Tensor, config: EvaluationCon
     images = images.contiguous(memory_format=torch.channels_last)
     with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=images.is_cuda):
         scores = scorer.scores(images)
-    certificate = certify_scores(
+    certificate = _certify(scores, scorer, config)
+    right = certificate.predicted == labels
+    return torch.stack([torch.ones_like(right).sum(), right.sum(), (right & certificate.certified).sum()])
+
+
+def _certify(scores: Scores, scorer: Scorer, config: EvaluationConfig) -> Certificate:
+    return certify_scores(
         scores,
         patch=config.patch,
         rule=config.rule,
@@ -55,5 +69,3 @@ def _count(scorer: Scorer, images: Tensor, labels: Tensor, config: EvaluationCon
         footprint=scorer.footprint,
         exact=False,  # whether, not by how much
     )
-    right = certificate.predicted == labels
-    return torch.stack([torch.ones_like(right).sum(), right.sum(), (right & certificate.certified).sum()])
