@@ -3,6 +3,7 @@ import torch
 from torch import Generator, Tensor
 
 from bagcert.data.augment import Augmentation, crop, cutout, flip
+from bagcert.errors import UsageError
 
 BATCH, CHANNELS, HEIGHT, WIDTH = 7, 3, 6, 9  # not square: swapped axes would show
 
@@ -75,6 +76,11 @@ def test_draws_cover_every_offset_center_and_both_sides() -> None:
         assert (counts / 20_000 - 1 / 9).abs().max() < 0.015
     assert len(draws.centers[:, 0].bincount()) == HEIGHT
     assert len(draws.centers[:, 1].bincount()) == WIDTH
+
+
+def test_negative_sizes_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"expected 0 or more pixels of crop padding and cutout, got .*cutout=-1"):
+        Augmentation(cutout=-1)
 
 
 def test_a_step_draws_the_same_whichever_others_are_on() -> None:

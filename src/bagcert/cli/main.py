@@ -16,7 +16,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.callback()(lambda: None)  # `bagcert data` stays a subcommand even while it is the only one
 app.command()(data)
 app.command()(train)
 

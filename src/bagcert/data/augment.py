@@ -10,6 +10,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
+from bagcert.errors import UsageError
+
 
 def flip(images: Tensor, flipped: Tensor) -> Tensor:
     """Mirror left and right where `flipped` [b] is true."""
@@ -54,6 +56,10 @@ class Augmentation:
     flip: bool = True
     crop_padding: int = 4
     cutout: int = 0
+
+    def __post_init__(self) -> None:
+        if self.crop_padding < 0 or self.cutout < 0:
+            raise UsageError(f"expected 0 or more pixels of crop padding and cutout, got {self}")
 
     def draw(self, batch: int, image_size: tuple[int, int], generator: Generator) -> Draws:
         """Random numbers for `batch` images; all three steps are drawn, so that each is the same without the others."""
