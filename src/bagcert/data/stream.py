@@ -1,6 +1,7 @@
 """Image files to batches, read by worker processes."""
 
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from bagcert.errors import UsageError
 
 def default_workers() -> int:
     """As many as the processor cores this process may use, up to 16."""
-    return min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return min(16, len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
 
 
 @contextmanager
