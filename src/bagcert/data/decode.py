@@ -48,7 +48,7 @@ def read_image(path: Path) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
-            )  # Pillow's remarks on odd metadata and transparency; the colors are what counts
+            )  # Pillow's remarks on metadata and transparency; only colors count
             with Image.open(path) as picture:
                 return to_rgb(picture)
     except FileNotFoundError:
