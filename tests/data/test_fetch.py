@@ -1,11 +1,13 @@
 """CIFAR-10 from its server or from disk, and what is left after each kind of interruption."""
 
+import fcntl
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from rich.progress import Progress
 
 from bagcert.data import cifar10
 from bagcert.data.fetch import TARBALL
@@ -146,3 +148,16 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(UsageError, match=r"data: expected a folder to write to, got File exists; free some space"):
         fetch(tmp_path / "data")
+
+
+@pytest.mark.usefixtures("tiny_cifar10")
+def test_one_process_fetches_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def complete(root: Path, progress: Progress) -> Path:
+        with (root / ".lock").open("w") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return root
+
+    monkeypatch.setattr("bagcert.data.fetch.complete", complete)
+    assert fetch(tmp_path) == tmp_path
+    with (tmp_path / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # free again

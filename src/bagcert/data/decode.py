@@ -46,9 +46,7 @@ def read_image(path: Path) -> Image.Image:
     """The whole image, decoded; anything that Pillow cannot read to its end is an error that names the file."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Pillow's remarks on metadata and transparency; only colors count
+            warnings.simplefilter("ignore")  # Pillow's remarks on metadata and transparency; only colors count
             with Image.open(path) as picture:
                 return to_rgb(picture)
     except FileNotFoundError:
