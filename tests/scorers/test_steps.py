@@ -1,0 +1,67 @@
+import pytest
+import torch
+
+from bagcert.errors import UsageError
+from bagcert.scorers.steps import STEPS, HeavisideStep, LogitStep, ScoreStep, SoftmaxStep, score_step
+
+EVERY_STEP = pytest.mark.parametrize("step", STEPS.values(), ids=list(STEPS))
+ODD = torch.tensor([0.0, -0.0, 1e-30, -1e-30, 88.0, -88.0, 1e30, -1e30, torch.inf, -torch.inf, torch.nan, 0.3])
+
+
+def test_heaviside_is_one_at_zero() -> None:
+    logits = torch.tensor([-1.0, -1e-30, -0.0, 0.0, 1e-30, 2.0])
+    assert HeavisideStep().fixed(logits).tolist() == [0, 0, 1, 1, 1, 1]
+    assert HeavisideStep().soft(logits).tolist() == [0, 0, 1, 1, 1, 1]
+
+
+def test_heaviside_has_the_gradient_of_the_sigmoid() -> None:
+    logits = torch.linspace(-6, 6, 25, requires_grad=True)
+    HeavisideStep().soft(logits).sum().backward()  # type: ignore[no-untyped-call]
+    s = logits.detach().sigmoid()
+    torch.testing.assert_close(logits.grad, s * (1 - s))
+
+
+@EVERY_STEP
+def test_integers_are_the_soft_scores_in_units(step: ScoreStep) -> None:
+    logits = 3 * torch.randn(4, 5, 6, 7, generator=torch.Generator().manual_seed(0))
+    fixed = step.fixed(logits)
+    assert fixed.dtype == torch.int32
+    torch.testing.assert_close(fixed / step.unit, step.soft(logits), atol=0.5 / step.unit, rtol=0)
+
+
+@EVERY_STEP
+def test_no_logit_leaves_the_bounds(step: ScoreStep) -> None:
+    fixed = step.fixed(ODD.reshape(1, 3, 2, 2))
+    low, high = step.bounds
+    assert low <= int(fixed.min()) and int(fixed.max()) <= high
+
+
+def test_large_logits_saturate() -> None:
+    assert LogitStep().fixed(torch.tensor([5000.0, -5000.0, 1.5])).tolist() == [2**20, -(2**20), 384]
+
+
+def test_softmax_is_over_the_classes() -> None:
+    soft = SoftmaxStep().soft(torch.randn(2, 5, 3, 3))
+    torch.testing.assert_close(soft.sum(dim=1), torch.ones(2, 3, 3))
+
+
+@EVERY_STEP
+def test_steps_take_bfloat16_and_give_float32(step: ScoreStep) -> None:
+    assert step.soft(torch.randn(1, 2, 3, 3).bfloat16()).dtype == torch.float32
+
+
+@EVERY_STEP
+def test_compiled_step_has_the_same_values_and_gradients(step: ScoreStep) -> None:
+    logits = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(1))
+    results = []
+    for soft in (step.soft, torch.compile(step.soft, fullgraph=True, backend="aot_eager")):
+        leaf = logits.clone().requires_grad_()
+        value = soft(leaf)
+        (value * torch.arange(96.0).reshape(value.shape)).sum().backward()  # type: ignore[no-untyped-call]
+        results.append((value.detach(), leaf.grad))
+    torch.testing.assert_close(results[0], results[1])
+
+
+def test_unknown_step_is_named() -> None:
+    with pytest.raises(UsageError, match=r"expected score step in .*, got 'heavyside'; did you mean 'heaviside'\?"):
+        score_step("heavyside")

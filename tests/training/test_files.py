@@ -1,0 +1,61 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from bagcert.errors import UsageError
+from bagcert.training.files import pack_tensors, read_json, read_tensors, write_atomically
+
+
+def test_tensors_and_facts_come_back(tmp_path: Path) -> None:
+    tensors = {"a/b": torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last), "n": torch.tensor(3)}
+    write_atomically(tmp_path / "new/x.safetensors", pack_tensors(tensors, {"step": 3, "rate": 0.1}))
+    read, facts = read_tensors(tmp_path / "new/x.safetensors")
+    torch.testing.assert_close(read, tensors)
+    assert facts == {"step": 3, "rate": 0.1}
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        UsageError, match=r"expected to write .*file, got: No space left on device; what was there is kept"
+    ):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(UsageError, match="expected to write"):
+        write_atomically(tmp_path / "run/recipe.toml", b"")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 100, b"\x80\x04\x95pickle"])
+def test_foreign_bytes_are_no_tensors(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(UsageError, match="expected a whole safetensors file, got"):
+        read_tensors(tmp_path / "x")
+
+
+def test_every_truncation_is_noticed(tmp_path: Path) -> None:
+    content = pack_tensors({"a": torch.arange(4)}, {"step": 1})
+    for length in range(len(content)):
+        (tmp_path / "x").write_bytes(content[:length])
+        with pytest.raises(UsageError, match="expected a whole safetensors file"):
+            read_tensors(tmp_path / "x")
+
+
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff"])
+def test_json_that_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(UsageError, match=r"expected (a )?JSON"):
+        read_json(tmp_path / "x")

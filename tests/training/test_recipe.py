@@ -1,0 +1,130 @@
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bagcert.errors import UsageError
+from bagcert.scorers import CIFAR_KERNELS, IMAGENET_KERNELS, ResidualScorer
+from bagcert.training.losses import MarginLoss, TwoMaskLoss
+from bagcert.training.optimizers import AdamConfig, MuonConfig
+from bagcert.training.recipe import Recipe, load_recipe, read_recipe, recipe_names
+from bagcert.training.settings import write_toml
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_resolved_recipe_is_the_recipe(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name)
+    file = tmp_path / "recipe.toml"
+    file.write_text(write_toml(recipe.table()))
+    assert load_recipe(str(file)) == recipe
+    assert read_recipe(tomllib.loads(file.read_text())) == recipe
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_header_gives_the_command(name: str) -> None:
+    text = (Path(__file__).parents[2] / "src/bagcert/recipes" / f"{name}.toml").read_text()
+    assert f"#   bagcert train {name} " in text
+    assert "Expected clean and certified accuracy" in text
+
+
+@pytest.mark.parametrize("field", CIFAR_KERNELS)
+def test_paper_cifar_recipes(field: int) -> None:
+    recipe = load_recipe(f"paper-cifar10-rf{field}")
+    assert recipe.network.kernels == CIFAR_KERNELS[field]
+    assert recipe == Recipe(network=recipe.network)  # the defaults are App. A.1.1
+    assert (recipe.network.width, recipe.network.paths, recipe.network.shake) == (768, 2, True)
+    assert recipe.loss == MarginLoss(margin=0.5, one_hot=0.0)
+    assert recipe.optimizer == AdamConfig(lr=0.001)
+    assert (recipe.training.batch_size, recipe.training.average) == (96, 0)
+    assert (recipe.schedule.shape, recipe.schedule.epochs, recipe.schedule.warmup_epochs) == ("cosine", 350, 10)
+    assert (recipe.data.flip, recipe.data.crop_padding, recipe.data.cutout) == (True, 4, 0)
+
+
+@pytest.mark.parametrize("field", IMAGENET_KERNELS)
+def test_paper_imagenet_recipes(field: int) -> None:
+    recipe = load_recipe(f"paper-imagenet-rf{field}")
+    assert recipe.network.kernels == IMAGENET_KERNELS[field]
+    assert recipe.loss == MarginLoss(margin=0.25, one_hot=1.0)
+    assert recipe.optimizer == AdamConfig(lr=0.00033)
+    assert (recipe.training.batch_size, recipe.schedule.epochs, recipe.schedule.warmup_epochs) == (64, 60, 10)
+    assert recipe.network.block_widths == (64, 64, 64, 128, 128, 256, 256, 512, 512)
+    assert recipe.network.block_strides == (2, 1, 2, 1, 1, 1, 1, 1)
+
+
+def test_two_mask_recipe() -> None:
+    recipe = load_recipe("two-mask-cifar10")
+    assert recipe.loss == TwoMaskLoss(window=(11, 11), smoothing=0.1)
+    assert recipe.optimizer == MuonConfig(lr=0.03)
+    scorer = ResidualScorer(recipe.network, (32, 32))
+    assert sum(weight.numel() for weight in scorer.parameters()) < 3e6
+    assert scorer.footprint.receptive_field == (7, 7)
+
+
+def test_overrides() -> None:
+    recipe = load_recipe(
+        "fast-cifar10",
+        [
+            "network.width=64",
+            "network.step=sigmoid",
+            "schedule.epochs=3",
+            "schedule.warmup_epochs=1",
+            "loss.margin = 0.25",
+            "data.flip=false",
+            "network.kernels=[3, 1]",
+        ],
+    )
+    assert recipe.network.width == 64 and recipe.network.kernels == (3, 1)
+    assert recipe.network.step == "sigmoid"
+    assert recipe.schedule.epochs == 3.0
+    assert recipe.loss == MarginLoss(margin=0.25)
+    assert recipe.data.flip is False
+
+
+def test_another_loss_forgets_the_keys_of_the_first() -> None:
+    assert load_recipe("fast-cifar10", ["loss.name=two-mask", "loss.weight=0.5"]).loss == TwoMaskLoss(weight=0.5)
+    assert load_recipe("fast-cifar10", ["loss.name=margin"]).loss == MarginLoss(margin=0.5)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("network.widht=3", r"expected a key of network in .*, got 'widht'; did you mean 'width'\?"),
+        ("netwrok.width=3", r"expected a section of the recipe in .*, got 'netwrok'; did you mean 'network'\?"),
+        ("network.width=wide", "expected a whole number for network.width, got 'wide'"),
+        ("network.width=[64, 'a']", r"expected a whole number for network.width\[1\], got 'a'"),
+        ("network.paths=1.5", "expected a whole number for network.paths, got 1.5"),
+        ("network.paths=true", "expected a whole number for network.paths, got True"),
+        ("network.shake=1", "expected true or false for network.shake, got 1"),
+        ("network.kernels=3", "expected a list for network.kernels, got 3"),
+        ("optimizer.lr=fast", "expected a number for optimizer.lr, got 'fast'"),
+        ("data.name=3", "expected a text for data.name, got 3"),
+        ("loss.name=margni", r"expected loss.name in .*, got 'margni'; did you mean 'margin'\?"),
+        ("loss.window=[3,3]", "expected a key of loss in margin, one_hot, got 'window'"),
+        ("network", "expected --set section.key=value, got 'network'"),
+        ("network.=3", "expected --set section.key=value"),
+        ("training.batch_size=0", "expected training.batch_size of at least 1, got 0"),
+        ("training.average=1.0", "expected training.average in 0..1, got 1.0"),
+        ("evaluation.times=0", "expected evaluation.times and batch_size of at least 1, got 0 and 500"),
+    ],
+)
+def test_wrong_overrides_are_named(override: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as error:
+        load_recipe("fast-cifar10", [override])
+    assert "\n" not in str(error.value)
+
+
+def test_windows_have_two_sides() -> None:
+    with pytest.raises(UsageError, match=r"expected 2 numbers for loss.window, got 3"):
+        load_recipe("two-mask-cifar10", ["loss.window=[1,2,3]"])
+
+
+def test_recipes_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"expected a recipe in .*, got 'fast-cifar'; did you mean 'fast-cifar10'\?"):
+        load_recipe("fast-cifar")
+    with pytest.raises(UsageError, match=r"expected a recipe file, got 'none.toml', which does not exist"):
+        load_recipe("none.toml")
+    torn = tmp_path / "torn.toml"
+    for text in ("[network", "network = 3", "base = 3", "base = 'zzz'", f"base = '{torn}'"):
+        torn.write_text(text)
+        with pytest.raises(UsageError, match=r"^expected "):
+            load_recipe(str(torn))
