@@ -3,6 +3,7 @@
 from bagcert.certify import certified_size, certify_scores
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, EveryRegion, LargestRegion, Masked, Monotone, TwoMask
+from bagcert.scorers.wrapped import wrap
 from bagcert.threats import Footprint, Layer
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "UsageError",
     "certified_size",
     "certify_scores",
+    "wrap",
 ]

@@ -56,7 +56,7 @@ def certified_size(
 ) -> Tensor:
     """The side of the largest square patch each image is certified for, int64 [b]; 0 where there is none.
 
-    Every square lies inside a larger one, so certified for one side means certified for every smaller. The masks of
+    Every square lies inside a larger one, so a proof for one side is a proof for every smaller one. The masks of
     `masked` and `two-mask` are part of their inference: name the threat they are built for as `patch`, and all sides
     are certified under that one mask set. The sum rules need no `patch`.
     """
@@ -79,8 +79,8 @@ def certified_size(
         if masks is not None and not bool(covering(regions, masks).any(dim=1).all()):
             break
         certified = found.certify(checked, regions, exact=False).certified
-        if not bool(certified.any()):
-            break
+        if masks is None and not bool(certified.any()):
+            break  # a masking rule's bound may fail for a side and hold for a larger one, which covers the smaller
         sides[certified] = side
     return sides
 

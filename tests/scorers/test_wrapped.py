@@ -1,0 +1,187 @@
+"""Networks of others: what tracing accepts, with which footprint, and what it refuses by name."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import bagcert
+from bagcert.errors import UsageError
+from bagcert.scorers.wrapped import wrap
+from bagcert.threats import parse_threat
+from bagcert.threats.probe import reached_outputs
+from tests.threats.test_footprint import Cross, patch_pixels, rectangles
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding="same")
+        self.norm = nn.BatchNorm2d(8)
+        self.path = nn.Conv2d(8, 8, 3, padding=2, dilation=2)
+        self.down = nn.Conv2d(16, 8, 2, stride=2, groups=2)
+        self.head = nn.Conv2d(8, 4, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = F.relu(self.norm(self.stem((images - 0.5) / 0.25)))
+        features = torch.cat([features, F.gelu(self.path(features))], dim=1)
+        scores: Tensor = self.head(F.dropout(F.silu(self.down(features)), training=self.training))
+        return scores
+
+
+class ChannelsLast(nn.Module):
+    """ConvNeXt's order: linear layers and layer norm over channels, rows and columns in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(3, 6, 3, padding=1)
+        self.norm = nn.LayerNorm(6)
+        self.linear = nn.Linear(6, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.depthwise(F.pad(images, (1, 0, 2, -1)))[:, :, 1:]
+        rows_first = self.linear(self.norm(features.permute(0, 2, 3, 1)))
+        scores: Tensor = rows_first.softmax(dim=-1).transpose(2, 3).permute(0, 2, 1, 3)
+        return scores - scores.mean(dim=1, keepdim=True)
+
+
+class Pooled(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return F.avg_pool2d(F.max_pool2d(images, 3, stride=1, padding=1), (2, 1))
+
+
+@pytest.mark.parametrize("network", [Residual(), ChannelsLast(), Pooled(), Cross()], ids=lambda net: type(net).__name__)
+def test_traced_footprints_are_where_nan_goes(network: nn.Module) -> None:
+    channels = 1 if isinstance(network, Cross) else 3
+    scorer = wrap(network.eval(), (10, 8), channels=channels)
+    threat = rectangles("2x3+1x1", (10, 8))
+    assert torch.equal(
+        reached_outputs(network, patch_pixels(threat), channels), scorer.footprint.regions(threat).masks()
+    )
+
+
+def mixing(layer: nn.Module) -> nn.Module:
+    """A network whose second layer is the given one."""
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), layer, nn.Conv2d(8, 4, 1)).eval()
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, features: Tensor) -> Tensor:
+        tokens = features.flatten(2).transpose(1, 2)
+        mixed: Tensor = self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        return mixed.transpose(1, 2).reshape(features.shape)
+
+
+class SqueezeExcite(nn.Module):
+    def forward(self, features: Tensor) -> Tensor:
+        return features * features.mean(dim=(2, 3), keepdim=True).sigmoid()
+
+
+class Roll(nn.Module):
+    def forward(self, features: Tensor) -> Tensor:
+        return features.roll(1, dims=2)
+
+
+class BatchSoftmax(nn.Module):
+    def forward(self, features: Tensor) -> Tensor:
+        return features.softmax(dim=0)
+
+
+class SelfKernel(nn.Module):
+    """A convolution whose kernel is made from the image."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.conv2d(features, features[:1, :, :3, :3].permute(1, 0, 2, 3), groups=8, padding=1)
+
+
+@pytest.mark.parametrize(
+    ("layer", "operation"),
+    [
+        (Attention(), "flatten|view|reshape"),
+        (nn.GroupNorm(2, 8), "group_norm"),
+        (nn.InstanceNorm2d(8), "instance_norm"),
+        (nn.LayerNorm([8, 6, 6]), "layer_norm"),
+        (nn.AdaptiveAvgPool2d(1), "adaptive_avg_pool2d"),
+        (nn.Conv2d(8, 8, 3, padding=1, padding_mode="reflect"), "pad"),
+        (nn.Conv2d(8, 8, 3, padding=1, padding_mode="circular"), "pad"),
+        (nn.MaxPool2d(4, ceil_mode=True), "max_pool2d"),
+        (nn.Upsample(scale_factor=2, mode="bilinear"), "upsample_bilinear2d"),
+        (nn.Sequential(nn.PixelUnshuffle(2), nn.Conv2d(32, 8, 1)), "pixel_unshuffle"),
+        (SqueezeExcite(), "mean"),
+        (Roll(), "roll"),
+        (BatchSoftmax(), "softmax"),
+        (SelfKernel(), "slice|permute|conv2d"),
+        (nn.Linear(6, 6), "linear"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_layers_that_mix_positions_are_refused_by_name(layer: nn.Module, operation: str) -> None:
+    with pytest.raises(UsageError, match=rf"expected layers that keep positions apart, got ({operation}) in layer '1"):
+        wrap(mixing(layer), 6)
+
+
+def test_batch_norm_in_training_mode_is_refused_by_name() -> None:
+    network = mixing(nn.BatchNorm2d(8))
+    wrap(network, 6)
+    network[1].train()  # type: ignore[index]
+    with pytest.raises(UsageError, match="expected layers that keep positions apart, got batch_norm in layer '1'"):
+        wrap(network, 6)
+
+
+def test_dropout_in_training_mode_is_refused() -> None:
+    network = mixing(nn.Dropout(0.5))
+    network[1].train()  # type: ignore[index]
+    with pytest.raises(UsageError, match="got dropout in layer '1'"):
+        wrap(network, 6)
+
+
+class Flat(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.amax(dim=1)
+
+
+class Twice(nn.Module):
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        return images, images + 1
+
+
+class Moody(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images if images.sum() > 0 else -images
+
+
+def test_networks_without_a_score_map_are_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"expected one output of shape \[images, classes, rows, columns\], got 1 with"
+    ):
+        wrap(Flat(), 4)
+    with pytest.raises(UsageError, match="got 2 with shape"):
+        wrap(Twice(), 4)
+    with pytest.raises(UsageError, match=r"expected a network that torch\.export can trace"):
+        wrap(Moody(), 4)
+    with pytest.raises(UsageError, match="expected image size and channels of at least 1, got 0x4x3"):
+        wrap(Flat(), (0, 4))
+
+
+def test_scores_go_straight_into_a_certificate() -> None:
+    torch.manual_seed(0)
+    scorer = wrap(Residual().eval(), 12)
+    images = torch.rand(5, 3, 12, 12)
+    certificate = bagcert.certify_scores(scorer.scores(images), "1x1", footprint=scorer.footprint, bounds=None)
+    assert certificate.predicted.shape == (5,)
+    regions = scorer.footprint.regions(parse_threat("1x1", (12, 12)))
+    attacked = images.clone()
+    attacked[:, :, 4, 7] = 1 - attacked[:, :, 4, 7]
+    moved = (scorer.scores(images) != scorer.scores(attacked)).any(dim=1)
+    assert not bool((moved & ~regions.masks()[4 * 12 + 7]).any())
+    assert bool(moved.any())
+
+
+def test_a_network_in_training_mode_does_not_score() -> None:
+    scorer = wrap(nn.Conv2d(3, 4, 3, padding=1), 6)
+    with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):
+        scorer.scores(torch.rand(1, 3, 6, 6))

@@ -1,0 +1,54 @@
+"""Sums over regions, and which regions are maximal, against sets of cells."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bagcert.threats import Footprint, Regions, parse_threat
+from tests.rules.test_properties import networks, threats
+
+SLOWLY = settings(deadline=None, max_examples=80, derandomize=True)
+
+
+def as_sets(regions: Regions) -> list[frozenset[tuple[int, int]]]:
+    return [frozenset((int(i), int(j)) for i, j in mask.nonzero()) for mask in regions.masks()]
+
+
+@SLOWLY
+@given(networks(), st.data())
+def test_sums_and_sizes(footprint: Footprint, data: st.DataObject) -> None:
+    regions = footprint.regions(parse_threat(data.draw(threats(footprint.image_size)), footprint.image_size))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
+    maps = torch.randint(-(2**40), 2**40, (2, 3, *footprint.grid), generator=generator)
+    for chosen in (regions, regions.maximal()):
+        masks = chosen.masks()
+        plain = (maps[:, :, None] * masks).sum(dim=(-2, -1))
+        assert torch.equal(chosen.sums(maps), plain)
+        assert torch.equal(chosen.sizes, masks.flatten(1).sum(dim=1))
+        assert len(chosen) == len(masks) == len(chosen.placements)
+        some = torch.randint(len(chosen), (5,), generator=generator)
+        assert torch.equal(chosen.masks(some), masks[some])
+
+
+@SLOWLY
+@given(networks(), st.data())
+def test_maximal_regions(footprint: Footprint, data: st.DataObject) -> None:
+    regions = footprint.regions(parse_threat(data.draw(threats(footprint.image_size)), footprint.image_size))
+    kept = regions.maximal()
+    every, largest = as_sets(regions), as_sets(kept)
+    assert len(set(largest)) == len(largest)
+    assert set(largest) == {region for region in every if not any(region < other for other in every)}
+    for number, region in enumerate(largest):  # each keeps the place of a patch that reaches just it
+        assert every[regions.placements.tolist().index(kept.placements[number].tolist())] == region
+    assert as_sets(kept.maximal()) == largest
+
+
+def test_a_patch_that_reaches_nothing_leaves_one_empty_region() -> None:
+    """A stride that skips pixels: the odd ones reach no output."""
+    footprint = Footprint.identity((1, 4)).mapped(torch.ones(1, 1) > 0, torch.tensor([[True, False, False, False]]))
+    pixels = torch.zeros(2, 1, 4, dtype=torch.bool)
+    pixels[0, 0, 1] = pixels[1, 0, 3] = True
+    regions = footprint.regions(parse_threat(pixels, (1, 4))).maximal()
+    assert as_sets(regions) == [frozenset()]
+    blind = Footprint.identity((2, 2)).mapped(torch.zeros(2, 2) > 0, torch.eye(2) > 0)
+    assert as_sets(blind.regions(parse_threat("1x1", (2, 2))).maximal()) == [frozenset()]

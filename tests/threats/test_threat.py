@@ -1,0 +1,85 @@
+"""Threats as users write them."""
+
+import numpy as np
+import pytest
+import torch
+
+from bagcert.errors import UsageError
+from bagcert.threats import Placement, RectangleThreat, parse_threat
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "shapes"),
+    [
+        ("5x5", (32, 32), ((5, 5),)),
+        (" 24 x 1 ", (32, 32), ((24, 1),)),
+        ("2.4%", (32, 32), ((5, 5),)),
+        ("0.4%", (32, 32), ((3, 3),)),  # the paper's "0.4 %" is 2x2, which is 0.39 %
+        ("0.390625%", (32, 32), ((2, 2),)),  # exactly 4 of 1,024 pixels
+        ("2%", (224, 224), ((32, 32),)),
+        (".01%", (32, 32), ((1, 1),)),
+        ("100%", (7, 7), ((7, 7),)),
+        ("5x5+2x12", (32, 32), ((5, 5), (2, 12))),
+        ("5x5+5x5", (32, 32), ((5, 5),)),
+        ("1x1", (1, 1), ((1, 1),)),
+        ("area:24", (32, 32), ((1, 24), (2, 12), (3, 8), (4, 6), (6, 4), (8, 3), (12, 2), (24, 1))),
+        ("area:24", (6, 32), ((1, 24), (2, 12), (3, 8), (4, 6), (6, 4))),
+    ],
+)
+def test_parse(text: str, size: tuple[int, int], shapes: tuple[tuple[int, int], ...]) -> None:
+    threat = parse_threat(text, size)
+    assert isinstance(threat, RectangleThreat)
+    assert threat.shapes == shapes
+    assert parse_threat(str(threat), size) == threat
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "words"),
+    [
+        ("33x1", (32, 32), "expected a patch of 1x1 up to 32x32, got 33x1; choose a patch that fits into the image"),
+        ("0x3", (32, 32), "expected a patch of 1x1 up to 32x32, got 0x3"),
+        ("100%", (4, 9), "expected a patch of 1x1 up to 4x9, got 6x6"),
+        ("five", (32, 32), "expected a patch like 5x5, 2.4%, 5x5+2x12 or area:24, got 'five'; write height x width"),
+        ("5", (32, 32), "got '5'"),
+        ("-2x3", (32, 32), "got '-2x3'"),
+        ("area:37", (6, 6), "expected an area that some rectangle inside 6x6 has, got 37; choose another area"),
+        ("area:0", (6, 6), "got 0"),
+    ],
+)
+def test_parse_refuses(text: str, size: tuple[int, int], words: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_threat(text, size)
+    assert words in str(error.value)
+
+
+def test_both_forms_are_printed() -> None:
+    assert parse_threat("2.4%", (32, 32)).describe() == "5x5 pixels (2.44 %) of 32x32"
+    assert parse_threat("1x2+3x1", (4, 5)).describe() == "1x2 pixels (10.00 %) or 3x1 pixels (15.00 %) of 4x5"
+
+
+def test_placements_list_every_place_row_by_row() -> None:
+    threat = parse_threat("2x3", (3, 4))
+    assert isinstance(threat, RectangleThreat)
+    assert threat.placements() == [Placement(row, column, 2, 3) for row, column in ((0, 0), (0, 1), (1, 0), (1, 1))]
+
+
+def test_region_masks() -> None:
+    masks = np.zeros((2, 4, 5), dtype=bool)
+    masks[0, 1, 2] = masks[0, 3, 4] = True
+    threat = parse_threat(masks, (4, 5))
+    assert threat.describe() == "2 regions of up to 2 pixels of 4x5"
+    assert str(threat) == "2 regions"
+    assert threat.placements() == [Placement(1, 2, 3, 3), Placement(0, 0, 0, 0)]  # type: ignore[attr-defined]
+    masks[:] = True
+    assert threat.describe() == "2 regions of up to 2 pixels of 4x5", "the caller's array was kept, not copied"
+
+
+@pytest.mark.parametrize("masks", [torch.zeros(2, 3, 3), torch.zeros(3, 3, dtype=torch.bool), torch.zeros(0, 3, 3) > 0])
+def test_region_masks_refused(masks: torch.Tensor) -> None:
+    with pytest.raises(UsageError, match=r"expected region masks as booleans of shape \[regions, height, width\], got"):
+        parse_threat(masks, (3, 3))
+
+
+def test_a_threat_to_other_images_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected a threat to images of 4x4, got one to 5x5; build it for this image"):
+        parse_threat(parse_threat("2x2", (5, 5)), (4, 4))
