@@ -11,6 +11,7 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,11 @@ def load_run(folder: str | Path) -> ResidualScorer:
 
 
 def versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "torch": torch.__version__}
+    try:
+        own = metadata.version("bagcert")
+    except metadata.PackageNotFoundError:
+        own = "not installed"  # run from its source folder
+    return {"bagcert": own, "python": platform.python_version(), "torch": torch.__version__}
 
 
 def device_name(device: torch.device) -> str:

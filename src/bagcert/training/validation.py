@@ -38,12 +38,14 @@ def validate(
     own = {name: value.clone() for name, value in scorer.state_dict().items()} if weights is not None else None
     if weights is not None:
         scorer.load_state_dict(weights)
+    training = scorer.training
     scorer.eval()
     counts = torch.zeros(3, dtype=torch.int64, device=world.device)
-    for batch in source.batches(config.batch_size, world.device, shard=world.shard):
+    size = max(1, config.batch_size // world.size) * world.size
+    for batch in source.batches(size, world.device, shard=world.shard):
         if len(batch.labels):
             counts += _count(scorer, batch.images, batch.labels, config)
-    scorer.train()
+    scorer.train(training)
     if own is not None:
         scorer.load_state_dict(own)
     images, clean, certified = world.sum(counts).tolist()

@@ -1,0 +1,57 @@
+"""A data set of easy patterns, and a recipe that learns it in a second."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from bagcert.data import ArrayDataset, Arrays
+from bagcert.training import Recipe
+from bagcert.training.losses import MarginLoss
+from bagcert.training.recipe import read_recipe
+
+
+def patterns(images: int, seed: int) -> Arrays:
+    """Stripes, columns or checkers of 8x8 pixels, under noise."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(images) % 3
+    rows, columns = torch.meshgrid(torch.arange(8), torch.arange(8), indexing="ij")
+    shapes = torch.stack([rows % 2, columns % 2, (rows + columns) % 2])
+    noise = torch.randint(0, 120, (images, 1, 8, 8), generator=generator)
+    return Arrays((shapes[labels][:, None] * 130 + noise).to(torch.uint8), labels)
+
+
+@pytest.fixture
+def pattern_data(monkeypatch: pytest.MonkeyPatch) -> ArrayDataset:
+    """The patterns, as what every recipe of the test trains on."""
+    facts = (("rows", "columns", "checkers"), ((0.5,), (0.3,)))
+    data = ArrayDataset("patterns", *facts, train=patterns(150, 0), test=patterns(30, 1), digest="patterns-1")
+    monkeypatch.setattr("bagcert.training.loop.load_dataset", lambda name, data_dir: data)
+    return data
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two threads on busy cores spin for each other: a step of a millisecond took one of a second."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+TABLE: dict[str, dict[str, object]] = {
+    "data": {"name": "patterns", "flip": True, "crop_padding": 1},
+    "network": {"classes": 3, "channels": 1, "width": 8, "kernels": [1], "paths": 1, "shake": False},
+    "loss": {"name": "margin"},
+    "optimizer": {"name": "muon"},
+    "schedule": {"shape": "linear", "epochs": 3, "warmup_epochs": 0.3},
+    "training": {"batch_size": 15},  # 135 images: nine steps an epoch
+    "evaluation": {"patch": "1x1", "times": 3},
+}
+
+
+def pattern_recipe(**changes: dict[str, object]) -> Recipe:
+    """The small recipe with changed keys, section by section."""
+    recipe = read_recipe({section: inner | changes.get(section, {}) for section, inner in TABLE.items()})
+    assert isinstance(recipe.loss, MarginLoss) or "loss" in changes
+    return recipe

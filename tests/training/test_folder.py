@@ -1,0 +1,100 @@
+"""Finished runs: loaded whole, or refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bagcert.errors import UsageError
+from bagcert.scorers import ResidualConfig, ResidualScorer
+from bagcert.training.files import pack_tensors, sha256
+from bagcert.training.folder import RunFolder, load_run, read_scorer, save_run, scorer_table
+
+CONFIG = ResidualConfig(classes=3, channels=1, width=(4, 6), kernels=(3,), strides=(2,), paths=1, shake=False)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    scorer = ResidualScorer(CONFIG, (8, 10), mean=(0.3,), std=(0.2,))
+    save_run(RunFolder(tmp_path), scorer, scorer.state_dict(), {"seed": 1})
+    return tmp_path
+
+
+def change_card(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    card = json.loads((run / "config.json").read_text())
+    change(card)
+    (run / "config.json").write_text(json.dumps(card))
+
+
+def test_a_run_comes_back_in_evaluation_mode(run: Path) -> None:
+    torch.manual_seed(0)
+    scorer = ResidualScorer(CONFIG, (8, 10), mean=(0.3,), std=(0.2,)).eval()
+    loaded = load_run(run)
+    assert not loaded.training
+    assert loaded.config == CONFIG and loaded.footprint.image_size == (8, 10)
+    images = torch.rand(2, 1, 8, 10)
+    assert torch.equal(loaded.logits(images), scorer.logits(images))
+
+
+def test_scorers_survive_json() -> None:
+    for config in (CONFIG, ResidualConfig()):
+        table = json.loads(json.dumps(scorer_table(ResidualScorer(config, (12, 8)))))
+        again = read_scorer(table)
+        assert again.config == config and again.image_size == (12, 8)
+
+
+def test_every_flipped_byte_of_the_weights_is_noticed(run: Path) -> None:
+    content = (run / "weights.safetensors").read_bytes()
+    for place in (0, 20, len(content) // 2, len(content) - 1):
+        (run / "weights.safetensors").write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(
+            UsageError, match=r"expected the weights that config.json names by SHA-256, got other bytes"
+        ):
+            load_run(run)
+
+
+def test_weights_of_another_network_are_refused(run: Path) -> None:
+    other = ResidualScorer(ResidualConfig(classes=3, channels=1, width=5, kernels=(3,), paths=1, shake=False), (8, 8))
+    content = pack_tensors(other.state_dict(), {})
+    (run / "weights.safetensors").write_bytes(content)
+    change_card(run, lambda card: card.update(weights_sha256=sha256(content)))
+    with pytest.raises(UsageError, match=r"expected the tensors of the network in config.json, got others"):
+        load_run(run)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda card: card.update(format="other"), "expected format bagcert-run-1 in .*, got 'other'"),
+        (lambda card: card.pop("format"), "expected format bagcert-run-1 in .*, got None"),
+        (lambda card: card.pop("scorer"), "expected kind, image_size and network of a scorer"),
+        (lambda card: card["scorer"].update(kind="dense"), "expected a residual scorer for .*, got 'dense'"),
+        (lambda card: card["scorer"].update(image_size="big"), "expected a residual scorer for .*, got .* 'big'"),
+        (lambda card: card["scorer"]["network"].update(depth=3), "expected a key of network in .*, got 'depth'"),
+        (lambda card: card["scorer"]["network"].update(paths=9), "expected network.paths of 1 or 2, got 9"),
+        (lambda card: card["scorer"]["network"].update(classes=9), "expected the tensors of the network"),
+    ],
+)
+def test_foreign_cards_are_refused(run: Path, change: Callable[[dict[str, Any]], object], words: str) -> None:
+    change_card(run, change)
+    with pytest.raises(UsageError, match=words) as error:
+        load_run(run)
+    assert "\n" not in str(error.value)
+
+
+def test_folders_that_are_no_finished_run(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"expected a finished run with config.json and weights.safetensors, got /none$"
+    ):
+        load_run("/none")
+    (run / "config.json").write_text("{")
+    with pytest.raises(UsageError, match="expected JSON in"):
+        load_run(run)
+    (run / "config.json").unlink()
+    (run / "checkpoint.safetensors").write_text("")
+    with pytest.raises(UsageError, match=r"its training is not finished: bagcert train .* --resume"):
+        load_run(run)
