@@ -1,14 +1,19 @@
 """A data set of easy patterns, and a recipe that learns it in a second."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from bagcert.data import ArrayDataset, Arrays
+from bagcert.data.base import Batch
 from bagcert.training import Recipe
 from bagcert.training.losses import MarginLoss
 from bagcert.training.recipe import read_recipe
+from bagcert.training.trainer import Trainer
 
 
 def patterns(images: int, seed: int) -> Arrays:
@@ -55,3 +60,21 @@ def pattern_recipe(**changes: dict[str, object]) -> Recipe:
     recipe = read_recipe({section: inner | changes.get(section, {}) for section, inner in TABLE.items()})
     assert isinstance(recipe.loss, MarginLoss) or "loss" in changes
     return recipe
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [(row["step"], row["loss"]) for row in rows if "loss" in row]
+
+
+def after_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[Trainer], None]) -> None:
+    """Do something after training step number `step`, counted from 1."""
+    plain = Trainer.step
+
+    def patched(self: Trainer, number: int, steps: int, batch: Batch) -> Tensor:
+        loss = plain(self, number, steps, batch)
+        if number + 1 == step:
+            act(self)
+        return loss
+
+    monkeypatch.setattr(Trainer, "step", patched)
