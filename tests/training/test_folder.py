@@ -75,6 +75,7 @@ def test_weights_of_another_network_are_refused(run: Path) -> None:
         (lambda card: card["scorer"].update(kind="dense"), "expected a residual scorer for .*, got 'dense'"),
         (lambda card: card["scorer"].update(image_size="big"), "expected a residual scorer for .*, got .* 'big'"),
         (lambda card: card["scorer"]["network"].update(depth=3), "expected a key of network in .*, got 'depth'"),
+        (lambda card: card["scorer"]["network"].pop("step"), "expected all keys of network .*, got none for step"),
         (lambda card: card["scorer"]["network"].update(paths=9), "expected network.paths of 1 or 2, got 9"),
         (lambda card: card["scorer"]["network"].update(classes=9), "expected the tensors of the network"),
     ],

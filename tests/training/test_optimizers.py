@@ -32,7 +32,7 @@ def test_a_zero_gradient_gives_a_zero_update() -> None:
 
 
 def slow_muon(weight: Tensor, grads: list[Tensor], lr: float, momentum: float) -> Tensor:
-    """One weight, step by step, as findings and cifar10-airbench write it."""
+    """One weight, step by step, as cifar10-airbench writes it."""
     buffer = torch.zeros_like(weight)
     for grad in grads:
         buffer = momentum * buffer + grad

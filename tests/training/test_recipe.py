@@ -1,4 +1,5 @@
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,15 @@ def test_overrides() -> None:
 def test_another_loss_forgets_the_keys_of_the_first() -> None:
     assert load_recipe("fast-cifar10", ["loss.name=two-mask", "loss.weight=0.5"]).loss == TwoMaskLoss(weight=0.5)
     assert load_recipe("fast-cifar10", ["loss.name=margin"]).loss == MarginLoss(margin=0.5)
+
+
+def test_other_data_keep_the_augmentation(tmp_path: Path) -> None:
+    before = load_recipe("digits").data
+    assert load_recipe("digits", ["data.name=cifar10"]).data == replace(before, name="cifar10")
+    (tmp_path / "own.toml").write_text("base = 'digits'\n[data]\nname = 'cifar10'\n[loss]\nname = 'margin'\n")
+    recipe = load_recipe(str(tmp_path / "own.toml"))
+    assert recipe.data == replace(before, name="cifar10")
+    assert recipe.loss == MarginLoss()
 
 
 @pytest.mark.parametrize(

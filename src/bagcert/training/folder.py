@@ -68,7 +68,11 @@ def read_scorer(table: object) -> ResidualScorer:
     size = table["image_size"]
     if table["kind"] != "residual" or not isinstance(size, list) or [type(side) for side in size] != [int, int]:
         raise UsageError(f"expected a residual scorer for height x width pixels, got {table['kind']!r} for {size!r}")
-    return ResidualScorer(read_config(ResidualConfig, table["network"], "network"), (size[0], size[1]))
+    config = read_config(ResidualConfig, table["network"], "network")
+    missing = write_config(config).keys() - table["network"].keys()
+    if missing:  # a default would be another network than the one that was trained
+        raise UsageError(f"expected all keys of network in config.json, got none for {', '.join(sorted(missing))}")
+    return ResidualScorer(config, (size[0], size[1]))
 
 
 def save_run(

@@ -67,7 +67,7 @@ def _steps(run: Run, reporter: Reporter, stop: StopRequest) -> None:
     while run.step < run.steps:
         meter.losses.append(trainer.step(run.step, run.steps, next(batches)))
         run.step += 1
-        # The only place that waits for the device; a GPU that never idles is ahead of this process by then.
+        # Only here, in evaluations and for checkpoints does this process wait for the device.
         logs = run.step % log_every == 0 or run.step == run.steps
         if logs:
             loss = meter.loss(world)

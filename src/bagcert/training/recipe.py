@@ -82,7 +82,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """A shipped recipe by name, or a TOML file by path, with `section.key=value` overrides."""
     table = _load_table(name)
     for override in overrides:
-        apply_override(table, override)
+        apply_override(table, override, CHOICES)
     return read_recipe(table)
 
 
@@ -136,13 +136,9 @@ def _load_table(name: str, depth: int = 0) -> dict[str, Any]:
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for section, inner in changes.items():
-        before = merged.get(section)
-        if (
-            isinstance(before, dict)
-            and isinstance(inner, dict)
-            and inner.get("name", before.get("name")) == before.get("name")
-        ):
-            merged[section] = before | inner
-        else:
-            merged[section] = inner  # another loss or optimizer, or a new section
+        before = merged.get(section, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"expected a table for {section}, got {inner!r}")
+        other = section in CHOICES and "name" in inner and inner["name"] != before.get("name")
+        merged[section] = inner if other else before | inner
     return merged

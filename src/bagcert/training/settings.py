@@ -4,7 +4,7 @@ import dataclasses
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, TypeVar
 
 from bagcert.errors import UsageError, unknown_name
@@ -13,7 +13,7 @@ Config = TypeVar("Config")
 
 
 def read_config(kind: type[Config], table: object, where: str) -> Config:
-    """Build a dataclass from a table; nested dataclasses from nested tables, defaults where keys are missing."""
+    """Build a dataclass from a table, with its defaults where keys are missing."""
     if not isinstance(table, Mapping):
         raise UsageError(f"expected a table for {where}, got {table!r}")
     hints = typing.get_type_hints(kind)
@@ -21,12 +21,7 @@ def read_config(kind: type[Config], table: object, where: str) -> Config:
     for key in table:
         if key not in fields:
             raise unknown_name(f"a key of {where}", str(key), fields)
-    values = {key: _value(hints[key], value, f"{where}.{key}") for key, value in table.items()}
-    try:
-        return kind(**values)
-    except TypeError as error:
-        missing = [field for field in fields if field not in table]
-        raise UsageError(f"expected all keys of {where}, got none for {', '.join(missing)}") from error
+    return kind(**{key: _value(hints[key], value, f"{where}.{key}") for key, value in table.items()})
 
 
 def read_choice(kinds: Mapping[str, type[Config]], table: object, where: str) -> Config:
@@ -44,8 +39,6 @@ def write_config(config: Any) -> dict[str, Any]:
     table: dict[str, Any] = {"name": config.name} if "name" in typing.get_type_hints(type(config)) else {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            value = write_config(value)
         table[field.name] = list(value) if isinstance(value, tuple) else value
     return table
 
@@ -54,8 +47,6 @@ def _value(hint: Any, value: object, where: str) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType:
         return _value(args[1] if isinstance(value, (list, tuple)) else args[0], value, where)
-    if dataclasses.is_dataclass(hint):
-        return read_config(typing.cast(type, hint), value, where)
     if origin is tuple and isinstance(value, (list, tuple)):
         if args[-1] is not Ellipsis and len(value) != len(args):
             raise UsageError(f"expected {len(args)} numbers for {where}, got {len(value)}")
@@ -71,8 +62,11 @@ def _value(hint: Any, value: object, where: str) -> Any:
 _ARTICLES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "list": "a list"}
 
 
-def apply_override(table: dict[str, Any], text: str) -> None:
-    """Set one value of a nested table in place: `section.key=value`, the value as in TOML, else a plain text."""
+def apply_override(table: dict[str, Any], text: str, choices: Container[str]) -> None:
+    """Set one value of a nested table in place: `section.key=value`, the value as in TOML, else a plain text.
+
+    In the sections of `choices` another name means another dataclass: the keys of the first are dropped.
+    """
     path, equals, raw = text.partition("=")
     section, dot, key = path.strip().partition(".")
     if not (equals and dot and section and key):
@@ -84,8 +78,8 @@ def apply_override(table: dict[str, Any], text: str) -> None:
     inner = table.setdefault(section, {})
     if not isinstance(inner, dict):
         raise UsageError(f"expected --set section.key=value, got '{text}': {section} is no section")
-    if key == "name" and inner.get("name") != value:
-        inner.clear()  # the keys of one loss or optimizer mean nothing to another
+    if section in choices and key == "name" and inner.get("name") != value:
+        inner.clear()
     inner[key] = value
 
 
