@@ -69,15 +69,17 @@ class Masked(Rule):
         if low < 0:
             raise UsageError(f"expected scores of at least 0 for rule 'masked', got bounds from {low}; shift them")
         part, whole = self.share
-        total = sums(scores.values)
-        heaviest = self._masks(regions).sums(scores.values).amax(dim=2)
+        total = sums(scores.values).long()
+        heaviest = self._masks(regions).sums(scores.values).amax(dim=2).long()
         return torch.where(heaviest * whole > total * part, total - heaviest, total).argmax(dim=1)
 
     def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
         part, whole = self.share
         predicted = self._predict(scores, regions)
         least = self._lower_bound(own(scores.low, predicted), regions, always=scores.guarded or part == 0)
-        most = outside(scores.high, regions) * whole // (whole - part)  # sums are whole numbers: rounding down is exact
+        most = (
+            outside(scores.high, regions).long() * whole // (whole - part)
+        )  # sums are whole numbers: rounding down is exact
         return weakest(least[:, None] - most, predicted, regions)
 
     def _lower_bound(self, maps: Tensor, regions: Regions, always: bool) -> Tensor:
@@ -91,8 +93,12 @@ class Masked(Rule):
         for rows in pieces(len(maps) * len(attacked), masks, maps.device):
             place = rows % len(attacked)
             rest = maps[rows // len(attacked)].masked_fill(attacked[place], 0)
-            total, inside = sums(rest)[:, None], masks.sums(rest)
+            total, inside = sums(rest)[:, None].long(), masks.sums(rest).long()
             if not always:
                 inside = torch.where(touches[place] | (inside * whole > total * part), inside, 0)
             bounds.append(total[:, 0] - inside.amax(dim=1).clamp(min=0))
-        return torch.cat(bounds).view(len(maps), len(attacked)) if bounds else maps.new_empty(0, len(attacked))
+        return (
+            torch.cat(bounds).view(len(maps), len(attacked))
+            if bounds
+            else attacked.new_empty(0, len(attacked), dtype=torch.int64)
+        )

@@ -52,7 +52,7 @@ class Monotone(Rule):
 
     def _aggregated(self, maps: Tensor) -> Tensor:
         """g of every class's map, [b k]."""
-        result = self.aggregate(maps.flatten(0, 1))
+        result = self.aggregate(maps.flatten(0, 1).long())
         if result.dtype != torch.int64 or result.shape != (maps.shape[0] * maps.shape[1],):
             raise UsageError(
                 f"expected an aggregator from int64 [maps, rows, columns] to int64 [maps], got {result.dtype} "

@@ -4,9 +4,11 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
+from bagcert.rules.sums import outside
 from bagcert.threats import Regions
 
-ROW_CELLS = 2**21  # map cells (or masks) of the rows held at a time: 16 MiB for each int64 tensor
+# Map cells (or masks) of the rows held at a time; see CHUNK_CELLS.
+ROW_CELLS = {"cpu": 2**18, "cuda": 2**25}
 
 
 def outside_pairs(maps: Tensor, first: Tensor, masks: Regions) -> Tensor:
@@ -17,7 +19,7 @@ def outside_pairs(maps: Tensor, first: Tensor, masks: Regions) -> Tensor:
     """
     taken = masks.masks(first)
     rest = maps.masked_fill(taken.view(len(first), *[1] * (maps.dim() - 3), *taken.shape[1:]), 0)
-    return rest.sum(dim=(-2, -1))[..., None] - masks.sums(rest)
+    return outside(rest, masks)
 
 
 def least_pairs(maps: Tensor, rows: Tensor, first: Tensor, masks: Regions) -> Tensor:
@@ -30,7 +32,8 @@ def least_pairs(maps: Tensor, rows: Tensor, first: Tensor, masks: Regions) -> Te
 
 def pieces(rows: int, masks: Regions, device: torch.device, width: int = 1) -> list[Tensor]:
     """Row numbers in pieces that fit into memory, each row holding `width` maps."""
-    size = max(1, ROW_CELLS // (width * max(masks.grid[0] * masks.grid[1], len(masks))))
+    cells = ROW_CELLS.get(device.type, ROW_CELLS["cpu"])
+    size = max(1, cells // (width * max(masks.grid[0] * masks.grid[1], len(masks))))
     return [torch.arange(start, min(start + size, rows), device=device) for start in range(0, rows, size)]
 
 

@@ -20,7 +20,7 @@ class IntegerScores:
     survives any change of the scores inside the guard band; without one, all three are the same tensor.
     """
 
-    values: Tensor  # int64 [b k i j]
+    values: Tensor  # int32 or int64 [b k i j]: every sum a rule forms fits
     low: Tensor
     high: Tensor
     bounds: Bounds | None
@@ -47,7 +47,7 @@ def read_scores(
     uncertain: "Tensor | np.ndarray | None" = None,
     slack: int = 0,
 ) -> IntegerScores:
-    """Check scores [b k i j] and make them int64, never writing into the caller's array.
+    """Check scores [b k i j] and make them integers, never writing into the caller's array.
 
     `uncertain` marks 0/1 votes that count as the attacker's wherever they are. `slack=e` says that each fixed-point
     score may be off by e units, so that a sum of Δ over n cells must exceed 2·e·n.
@@ -64,7 +64,7 @@ def read_scores(
     check_bounds(values, bounds)
     if not isinstance(slack, Integral) or slack < 0:
         raise UsageError(f"expected slack as a whole number of score units >= 0, got {slack}; round it up")
-    check_range(values, bounds, slack)
+    values = fitting_type(values, bounds, int(slack))
     if uncertain is not None:
         if bounds != (0, 1) or slack:
             raise UsageError("expected uncertain votes with bounds=(0, 1) and no slack, got others; use slack instead")
@@ -81,7 +81,7 @@ def read_scores(
 
 
 def to_integers(scores: Tensor, bounds: Bounds | None) -> Tensor:
-    """The same numbers as int64; refuses what is not a whole number."""
+    """The same numbers as integers; refuses what is not a whole number."""
     if scores.is_complex():
         raise UsageError(f"expected real scores, got {scores.dtype}; take a real part or a magnitude")
     if scores.is_floating_point():
@@ -93,7 +93,8 @@ def to_integers(scores: Tensor, bounds: Bounds | None) -> Tensor:
                 f"expected {kind}, got fractions; round scores to a fixed-point grid, (scores * 256).round(), "
                 "and declare their bounds"
             )
-    return scores.to(torch.int64)
+    small = scores.dtype in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)
+    return scores.to(torch.int32 if small else torch.int64)
 
 
 def check_bounds(values: Tensor, bounds: Bounds | None) -> None:
@@ -102,19 +103,32 @@ def check_bounds(values: Tensor, bounds: Bounds | None) -> None:
     low, high = bounds
     if not (isinstance(low, Integral) and isinstance(high, Integral) and low < high):
         raise UsageError(f"expected bounds as two whole numbers, lowest first, got {bounds}; for votes use (0, 1)")
-    if values.numel() and not (low <= int(values.min()) and int(values.max()) <= high):
+    least, most = extremes(values) if values.numel() else (low, high)
+    if not (low <= least and most <= high):
         raise UsageError(
-            f"expected scores in {low}..{high}, got {int(values.min())}..{int(values.max())}; "
-            "declare their bounds, or bounds=None for two-mask"
+            f"expected scores in {low}..{high}, got {least}..{most}; declare their bounds, or bounds=None for two-mask"
         )
 
 
-def check_range(values: Tensor, bounds: Bounds | None, slack: int) -> None:
-    """Every sum a rule forms stays below 2**53 in size, exact in int64 and in float64 alike."""
+def fitting_type(values: Tensor, bounds: Bounds | None, slack: int) -> Tensor:
+    """Scores in a type that holds every sum a rule forms; in float64, too, such sums are exact.
+
+    A Δ doubles a score, a difference of two sums of Δ doubles it again; one more doubling to spare. int32 is 4x faster
+    where it does (two cores). What involves the bounds is computed in int64.
+    """
+    cells = 8 * values.shape[2] * values.shape[3]
+    largest = max(abs(number) for number in (*extremes(values), *(bounds or ()))) + slack
+    if largest * cells >= 2**53:
+        raise UsageError(
+            f"expected scores within ±{2**53 // cells}, got up to {largest}; use a coarser fixed-point grid"
+        )
+    seen = max(abs(number) for number in extremes(values)) + slack
+    return values.to(torch.int32 if seen * cells < 2**31 else torch.int64)
+
+
+def extremes(values: Tensor) -> tuple[int, int]:
+    """The least and the largest value; 0 where there is none."""
     if not values.numel():
-        return
-    low, high = bounds or (int(values.min()), int(values.max()))
-    largest = max(abs(low), abs(high)) + slack
-    limit = 2**51 // (values.shape[2] * values.shape[3])  # a Δ doubles a score, a width doubles it again
-    if largest > limit:
-        raise UsageError(f"expected scores within ±{limit}, got {largest}; use a coarser fixed-point grid")
+        return 0, 0
+    least, most = values.aminmax()
+    return int(least), int(most)

@@ -59,13 +59,13 @@ class EveryRegion(Rule):
         predicted = self._predict(scores, regions)
         most = outside(scores.high, regions)  # b k n
         least = outside(scores.low, regions) if scores.guarded else most
-        leads = own(least, predicted)[:, None] - most - (high - low) * regions.sizes
+        leads = own(least, predicted)[:, None] - most - (high - low) * regions.sizes  # int64, as the sizes are
         return weakest(leads, predicted, regions)
 
 
 def sums(scores: Tensor) -> Tensor:
-    """Sums over all positions, [b k]."""
-    return scores.sum(dim=(-2, -1))
+    """Sums over all positions, [b k], in the type of the scores: `read_scores` chose one that holds them."""
+    return scores.sum(dim=(-2, -1), dtype=scores.dtype)
 
 
 def outside(scores: Tensor, regions: Regions) -> Tensor:

@@ -151,7 +151,7 @@ def exact_certificate(
     if covers is None:
         place = mask = under.argmin(dim=1)
     else:
-        held = torch.where(covers, under[:, None], torch.iinfo(torch.int64).min).max(dim=2)  # b regions
+        held = torch.where(covers, under[:, None], torch.iinfo(under.dtype).min).max(dim=2)  # b regions
         place = held.values.argmin(dim=1)
         mask = held.indices[everyone, place]
     left = torch.cat(
@@ -159,14 +159,14 @@ def exact_certificate(
             outside_pairs(delta[part], mask[part], masks)
             for part in pieces(len(mask), masks, mask.device, delta.shape[1])
         ]
-        or [torch.empty(0, *leads.shape[1:], dtype=torch.int64, device=mask.device)]
+        or [torch.empty(0, *leads.shape[1:], dtype=leads.dtype, device=mask.device)]
     )
     left = rivals_only(left, predicted).flatten(1)
     lead, pair = left.min(dim=1)
     return Certificate(
         predicted,
         lead > 0,
-        lead,
+        lead.long(),
         regions.placements[place],
         masks.placements[pair % len(masks)],
         pair // len(masks),

@@ -34,7 +34,7 @@ class Intervals:
 
     def sums(self, maps: Tensor, dim: int) -> Tensor:
         """Sums along an axis over each set, by running totals: exact for integers."""
-        totals = maps.cumsum(dim=dim)
+        totals = maps.cumsum(dim=dim, dtype=maps.dtype)
         totals = torch.cat([torch.zeros_like(totals.narrow(dim, 0, 1)), totals], dim=dim)
         inside = totals.index_select(dim, self.stops[:, 0]) - totals.index_select(dim, self.starts[:, 0])
         for piece in range(1, self.starts.shape[1]):
