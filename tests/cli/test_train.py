@@ -10,8 +10,8 @@ import torch
 
 from bagcert.cli.main import main
 from bagcert.data.base import Batch
-from bagcert.training import load_run
-from bagcert.training.files import read_tensors
+from bagcert.files import read_tensors
+from bagcert.scorers.saved import load_scorer
 from bagcert.training.trainer import Trainer
 
 SHORT = ["--set", "schedule.epochs=2", "--set", "schedule.warmup_epochs=1", "--set", "evaluation.times=2"]
@@ -35,13 +35,13 @@ def test_digits_are_trained(
     out = capsys.readouterr().out
     assert "step 26/26  clean" in out
     assert f"wrote {tmp_path}/run/weights.safetensors" in out.replace("\n", "")
-    assert load_run(tmp_path / "run").footprint.grid == (8, 8)
+    assert load_scorer(tmp_path / "run")[0].footprint.grid == (8, 8)
 
 
 def test_the_run_folder_is_named_after_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(monkeypatch, "digits", *SHORT) == 0
-    assert load_run("runs/digits")
+    assert load_scorer(Path("runs/digits"))[0]
 
 
 @pytest.mark.parametrize(

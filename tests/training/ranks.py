@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bagcert.cli.main import main
 from bagcert.data.base import Batch
-from bagcert.training.files import pack_tensors, write_atomically
+from bagcert.files import pack_tensors, write_atomically
 from bagcert.training.run import Run
 from bagcert.training.trainer import Trainer
 

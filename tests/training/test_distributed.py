@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from bagcert.training import Order, load_recipe, load_run, train
-from bagcert.training.files import read_tensors
+from bagcert.files import read_tensors
+from bagcert.scorers.saved import load_scorer
+from bagcert.training import Order, load_recipe, train
 from bagcert.training.sharing import SharedBatchNorm, share_norms
 from bagcert.training.world import World
 
@@ -63,7 +64,7 @@ def test_two_processes_train_as_one_stop_together_and_resume(tmp_path: Path) -> 
     train(load_recipe("digits", SETTINGS), Order(tmp_path / "one"))
     assert rows(tmp_path / "two", "loss") == pytest.approx(rows(tmp_path / "one", "loss"), rel=1e-3)
     assert rows(tmp_path / "two", "clean") == pytest.approx(rows(tmp_path / "one", "clean"), abs=0.02)
-    assert load_run(tmp_path / "two").state_dict().keys() == load_run(tmp_path / "one").state_dict().keys()
+    assert load_scorer(tmp_path / "two")[0].state_dict().keys() == load_scorer(tmp_path / "one")[0].state_dict().keys()
 
 
 @pytest.mark.parametrize("training", [True, False])

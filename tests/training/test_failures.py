@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from bagcert.errors import UsageError
-from bagcert.training import Order, Recipe, Stopped, load_run, train
-from bagcert.training.files import read_tensors
+from bagcert.files import read_tensors
+from bagcert.scorers.saved import load_scorer
+from bagcert.training import Order, Recipe, Stopped, train
 from bagcert.training.trainer import Trainer
 from tests.training.conftest import after_step, pattern_recipe
 
@@ -46,7 +47,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch:
             train(recipe, Order(tmp_path))
     assert read_tensors(tmp_path / "checkpoint.safetensors")[1]["step"] == 4
     train(recipe, Order(tmp_path, resume=True))
-    assert load_run(tmp_path)
+    assert load_scorer(tmp_path)[0]
 
 
 def test_a_folder_that_cannot_be_written_shows_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

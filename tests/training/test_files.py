@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bagcert.errors import UsageError
-from bagcert.training.files import pack_tensors, read_json, read_tensors, write_atomically
+from bagcert.files import pack_tensors, read_json, read_tensors, write_atomically
 
 
 def test_tensors_and_facts_come_back(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from bagcert.errors import UsageError
+from bagcert.files import pack_tensors, sha256
 from bagcert.scorers import ResidualConfig, ResidualScorer
-from bagcert.training.files import pack_tensors, sha256
-from bagcert.training.folder import RunFolder, load_run, read_scorer, save_run, scorer_table
+from bagcert.scorers.saved import load_scorer, read_scorer, scorer_table
+from bagcert.training.folder import RunFolder, save_run
 
 CONFIG = ResidualConfig(classes=3, channels=1, width=(4, 6), kernels=(3,), strides=(2,), paths=1, shake=False)
 
@@ -33,7 +34,7 @@ def change_card(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def test_a_run_comes_back_in_evaluation_mode(run: Path) -> None:
     torch.manual_seed(0)
     scorer = ResidualScorer(CONFIG, (8, 10), mean=(0.3,), std=(0.2,)).eval()
-    loaded = load_run(run)
+    loaded = load_scorer(run)[0]
     assert not loaded.training
     assert loaded.config == CONFIG and loaded.footprint.image_size == (8, 10)
     images = torch.rand(2, 1, 8, 10)
@@ -54,7 +55,7 @@ def test_every_flipped_byte_of_the_weights_is_noticed(run: Path) -> None:
         with pytest.raises(
             UsageError, match=r"expected the weights that config.json names by SHA-256, got other bytes"
         ):
-            load_run(run)
+            load_scorer(run)[0]
 
 
 def test_weights_of_another_network_are_refused(run: Path) -> None:
@@ -63,7 +64,7 @@ def test_weights_of_another_network_are_refused(run: Path) -> None:
     (run / "weights.safetensors").write_bytes(content)
     change_card(run, lambda card: card.update(weights_sha256=sha256(content)))
     with pytest.raises(UsageError, match=r"expected the tensors of the network in config.json, got others"):
-        load_run(run)
+        load_scorer(run)[0]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_weights_of_another_network_are_refused(run: Path) -> None:
 def test_foreign_cards_are_refused(run: Path, change: Callable[[dict[str, Any]], object], words: str) -> None:
     change_card(run, change)
     with pytest.raises(UsageError, match=words) as error:
-        load_run(run)
+        load_scorer(run)[0]
     assert "\n" not in str(error.value)
 
 
@@ -91,11 +92,11 @@ def test_folders_that_are_no_finished_run(run: Path, tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"expected a finished run with config.json and weights.safetensors, got /none$"
     ):
-        load_run("/none")
+        load_scorer(Path("/none"))[0]
     (run / "config.json").write_text("{")
     with pytest.raises(UsageError, match="expected JSON in"):
-        load_run(run)
+        load_scorer(run)[0]
     (run / "config.json").unlink()
     (run / "checkpoint.safetensors").write_text("")
     with pytest.raises(UsageError, match=r"its training is not finished: bagcert train .* --resume"):
-        load_run(run)
+        load_scorer(run)[0]

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from bagcert.data import ArrayDataset
 from bagcert.errors import UsageError
-from bagcert.training import Order, Stopped, load_run, train
-from bagcert.training.files import read_json, read_tensors
+from bagcert.files import read_json, read_tensors
+from bagcert.scorers.saved import load_scorer
+from bagcert.training import Order, Stopped, train
 from bagcert.training.trainer import Trainer
 from bagcert.training.validation import validate
 from bagcert.training.world import World
@@ -39,7 +40,7 @@ def test_a_run_leaves_weights_card_recipe_and_log(tmp_path: Path, pattern_data: 
     assert (card["seed"], card["steps"], card["patch"], card["rule"]) == (5, 108, "1x1", "every-region")
     assert card["recipe"] == recipe.table()
     assert [step for step, _ in losses(tmp_path)] == list(range(1, 109))
-    scorer = load_run(tmp_path)
+    scorer = load_scorer(tmp_path)[0]
     found = validate(scorer, None, pattern_data.split("validation"), recipe.evaluation, World(torch.device("cpu")))
     assert card["validation"] == {
         "clean": found.clean,
@@ -85,7 +86,7 @@ def test_the_average_is_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     after_step(monkeypatch, 27, keep)
     train(KINDS["average"], Order(out=tmp_path))
-    torch.testing.assert_close(load_run(tmp_path).state_dict(), kept[0], rtol=0, atol=0)
+    torch.testing.assert_close(load_scorer(tmp_path)[0].state_dict(), kept[0], rtol=0, atol=0)
 
 
 def test_minutes_fix_the_steps_and_change_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from bagcert.errors import UsageError
 from bagcert.scorers import CIFAR_KERNELS, IMAGENET_KERNELS, ResidualScorer
+from bagcert.settings import write_toml
 from bagcert.training.losses import MarginLoss, TwoMaskLoss
 from bagcert.training.optimizers import AdamConfig, MuonConfig
 from bagcert.training.recipe import Recipe, load_recipe, read_recipe, recipe_names
-from bagcert.training.settings import write_toml
 
 
 @pytest.mark.parametrize("name", recipe_names())

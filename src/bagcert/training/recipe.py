@@ -10,9 +10,9 @@ from typing import Any
 
 from bagcert.errors import UsageError, unknown_name
 from bagcert.scorers.residual import ResidualConfig
+from bagcert.settings import apply_override, read_choice, read_config, write_config
 from bagcert.training.losses import LOSSES, Loss, MarginLoss
 from bagcert.training.optimizers import OPTIMIZERS, AdamConfig, OptimizerConfig, ScheduleConfig
-from bagcert.training.settings import apply_override, read_choice, read_config, write_config
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 
 from bagcert.data.base import Dataset
 from bagcert.errors import UsageError
-from bagcert.training.files import pack_tensors, read_tensors, write_atomically
+from bagcert.files import pack_tensors, read_tensors, write_atomically
 from bagcert.training.folder import RunFolder, device_name, save_run, versions
 from bagcert.training.trainer import Trainer
 from bagcert.training.validation import Accuracy, check_evaluation, validate

@@ -1,0 +1,55 @@
+"""Saved scorers: weights as safetensors beside a config.json that rebuilds the network and names their digest.
+
+No pickle is ever loaded. Weights may be stored as float16; arithmetic is float32 all the same.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bagcert.errors import UsageError
+from bagcert.files import read_json, read_tensors, sha256
+from bagcert.scorers.residual import ResidualConfig, ResidualScorer
+from bagcert.settings import read_config, write_config
+
+FORMAT = "bagcert-run-1"
+WEIGHTS, CONFIG, CHECKPOINT = "weights.safetensors", "config.json", "checkpoint.safetensors"
+
+
+def scorer_table(scorer: ResidualScorer) -> dict[str, Any]:
+    """What rebuilds the scorer, as JSON; its weights and data normalization are tensors."""
+    return {"kind": "residual", "image_size": list(scorer.image_size), "network": write_config(scorer.config)}
+
+
+def read_scorer(table: object) -> ResidualScorer:
+    """The inverse of `scorer_table`, with weights still to be loaded."""
+    if not isinstance(table, Mapping) or set(table) != {"kind", "image_size", "network"}:
+        raise UsageError("expected kind, image_size and network of a scorer in config.json, got something else")
+    size = table["image_size"]
+    if table["kind"] != "residual" or not isinstance(size, list) or [type(side) for side in size] != [int, int]:
+        raise UsageError(f"expected a residual scorer for height x width pixels, got {table['kind']!r} for {size!r}")
+    config = read_config(ResidualConfig, table["network"], "network")
+    missing = write_config(config).keys() - table["network"].keys()
+    if missing:  # a default would be another network than the one that was trained
+        raise UsageError(f"expected all keys of network in config.json, got none for {', '.join(sorted(missing))}")
+    return ResidualScorer(config, (size[0], size[1]))
+
+
+def load_scorer(folder: Path) -> tuple[ResidualScorer, dict[str, Any]]:
+    """A saved scorer, on the CPU, in evaluation mode, and its config.json. Files that are not whole are refused."""
+    weights, config = folder / WEIGHTS, folder / CONFIG
+    if not config.is_file() or not weights.is_file():
+        more = "; its training is not finished: bagcert train ... --resume" if (folder / CHECKPOINT).exists() else ""
+        raise UsageError(f"expected a finished run with config.json and weights.safetensors, got {folder}{more}")
+    card = read_json(config)
+    if card.get("format") != FORMAT:
+        raise UsageError(f"expected format {FORMAT} in {config}, got {card.get('format')!r}")
+    if card.get("weights_sha256") != sha256(weights.read_bytes()):
+        raise UsageError(f"expected the weights that config.json names by SHA-256, got other bytes in {weights}")
+    scorer = read_scorer(card.get("scorer"))
+    tensors, _ = read_tensors(weights)
+    expected = {name: value.shape for name, value in scorer.state_dict().items()}
+    if expected != {name: value.shape for name, value in tensors.items()}:
+        raise UsageError(f"expected the tensors of the network in config.json, got others in {weights}")
+    scorer.load_state_dict(tensors)
+    return scorer.eval(), card
