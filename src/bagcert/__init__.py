@@ -1,6 +1,8 @@
 """Image classifiers whose decisions are proven safe from adversarial patches, in one forward pass."""
 
 from bagcert.certify import certified_size, certify_scores
+from bagcert.defenses.defense import Defense
+from bagcert.defenses.load import load
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, EveryRegion, LargestRegion, Masked, Monotone, TwoMask
 from bagcert.scorers.wrapped import wrap
@@ -8,6 +10,7 @@ from bagcert.threats import Footprint, Layer
 
 __all__ = [
     "Certificate",
+    "Defense",
     "EveryRegion",
     "Footprint",
     "LargestRegion",
@@ -18,5 +21,6 @@ __all__ = [
     "UsageError",
     "certified_size",
     "certify_scores",
+    "load",
     "wrap",
 ]

@@ -6,6 +6,8 @@ import typer
 from rich.console import Console
 
 from bagcert.cli.data import data
+from bagcert.cli.models import models
+from bagcert.cli.ship import ship
 from bagcert.cli.train import train
 from bagcert.errors import UsageError
 
@@ -18,6 +20,8 @@ app = typer.Typer(
 )
 app.command()(data)
 app.command()(train)
+app.command()(models)
+app.command()(ship)
 
 
 def main() -> None:

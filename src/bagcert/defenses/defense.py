@@ -1,6 +1,7 @@
 """A network, a rule and a threat: what predicts, and what it can prove."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -28,6 +29,9 @@ class Defense:
         """Build the rule for the threat."""
         threat = parse_threat(patch, scorer.footprint.image_size)
         found = find_rule(rule)
+        # On CPUs weights and images in this layout gave one image equal bits whatever batch it came in (widths 64 and
+        # 256, float32); in the default layout most logits change in a last bit.
+        scorer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if isinstance(found, Masked | TwoMask) and found.masks is None:
             found = replace(found, masks=scorer.footprint.regions(threat).maximal())
         return Defense(scorer, found, threat, classes)
@@ -41,19 +45,22 @@ class Defense:
 
     def predict(self, images: Images) -> Tensor:
         """The class of each image by the rule's own inference, int64 [b]."""
-        return self.rule.predict(self.scores(images), self._regions(self.threat))
+        return self.rule.predict(self.scores(images), self._own_regions)
 
     def certify(self, images: Images, patch: str | Threat | Tensor | None = None, exact: bool = True) -> Certificate:
         """The class of each image and its proof against the threat, or against a smaller one under the same masks."""
-        threat = self.threat if patch is None else parse_threat(patch, self.threat.image_size)
-        return self.rule.certify(self.scores(images), self._regions(threat), exact)
+        if patch is None:
+            return self.certify_integers(self.scores(images), exact)
+        smaller = self.scorer.footprint.regions(parse_threat(patch, self.threat.image_size)).maximal()
+        return self.rule.certify(self.scores(images), smaller, exact)
+
+    def certify_integers(self, scores: IntegerScores, exact: bool = True) -> Certificate:
+        """As `certify`, from scores of this network: one forward pass serves many defenses."""
+        return self.rule.certify(scores, self._own_regions, exact)
 
     @torch.no_grad()
     def scores(self, images: Images) -> IntegerScores:
-        """The integer scores of images [b c h w] with pixels in [0, 1], in float32 and channels_last.
-
-        That layout because, on CPUs, scores of one image then have equal bits whatever batch it comes in.
-        """
+        """The integer scores of images [b c h w] with pixels in [0, 1]."""
         self._check(images)
         device = next(self.scorer.parameters()).device
         parts = [
@@ -62,8 +69,12 @@ class Defense:
         ]
         return read_scores(torch.cat(parts), self.scorer.step.bounds)
 
-    def _regions(self, threat: Threat) -> Regions:
-        return self.scorer.footprint.regions(threat).maximal()
+    @cached_property
+    def _own_regions(self) -> Regions:
+        """The maximal footprints of the threat; for a masking rule the masks themselves."""
+        if isinstance(self.rule, Masked | TwoMask) and self.rule.masks is not None:
+            return self.rule.masks
+        return self.scorer.footprint.regions(self.threat).maximal()
 
     def _check(self, images: Images) -> None:
         height, width = self.scorer.footprint.image_size

@@ -45,7 +45,7 @@ class Regions(ABC):
 
     @abstractmethod
     def to(self, device: torch.device) -> "Regions":
-        """The same regions with their tables on a device."""
+        """The same regions with their tables on a device; themselves where they are there already."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +76,8 @@ class MaskRegions(Regions):
         return MaskRegions(self.table[kept], self.placements[kept])
 
     def to(self, device: torch.device) -> "MaskRegions":
+        if self.table.device == device:
+            return self
         return MaskRegions(self.table.to(device), self.placements.to(device))
 
 

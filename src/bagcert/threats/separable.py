@@ -161,4 +161,6 @@ class SeparableRegions(Regions):
         return SeparableRegions(tuple(family for family in families if len(family.kept)))
 
     def to(self, device: torch.device) -> "SeparableRegions":
+        if self.families[0].kept.device == device:
+            return self
         return SeparableRegions(tuple(family.to(device) for family in self.families))

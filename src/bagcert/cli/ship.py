@@ -1,0 +1,29 @@
+"""`bagcert ship`: a finished run in, a model folder with card and rows out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from bagcert.cli.models import print_card
+from bagcert.data import load_dataset
+from bagcert.evaluation.shipping import ship as ship_run
+from bagcert.scorers.saved import load_scorer
+
+
+def ship(
+    run: Annotated[Path, typer.Argument(help="a folder written by `bagcert train`")],
+    out: Annotated[Path, typer.Option(help="the model folder to write")],
+    command: Annotated[str, typer.Option(help="the command that trained the run, for the card")],
+    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+) -> None:
+    """Store a run with float16 weights and certify the whole test set for its card, on the CPU in float32."""
+    _, card = load_scorer(run)
+    dataset = load_dataset(card["data"]["name"], data_dir)
+    columns = ("certifying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("", total=len(dataset.split("test")))
+        done = ship_run(run, out, dataset, {"command": command}, lambda images: progress.advance(task, images))
+    print_card(out.name, done)

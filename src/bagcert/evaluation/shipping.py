@@ -1,0 +1,83 @@
+"""A trained run made into a model to ship: float16 weights, a card, and the rows behind every number on the card."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bagcert.data import Dataset
+from bagcert.defenses.load import load
+from bagcert.errors import UsageError
+from bagcert.evaluation.accuracies import accuracies
+from bagcert.evaluation.rows import Evaluation, read_rows, write_rows
+from bagcert.files import pack_tensors, read_tensors, sha256, write_atomically
+from bagcert.rules import NAMED_RULES
+from bagcert.scorers.saved import CONFIG, WEIGHTS, load_scorer
+
+PATCHES = ("2x2", "5x5", "8x8", "10x10", "1x24", "24x1")
+ROWS = "rows.jsonl.gz"
+
+
+def evaluations_for(bounds: tuple[int, int]) -> list[Evaluation]:
+    """Every patch of the card by every rule that applies: scores without tight bounds leave `two-mask` alone."""
+    rules = list(NAMED_RULES) if bounds == (0, 1) else ["two-mask"]
+    return [Evaluation(patch, rule) for patch in PATCHES for rule in rules]
+
+
+def store_half(run: Path, out: Path) -> None:
+    """Copy a run with its weights rounded to float16; the config names the new digest."""
+    _, card = load_scorer(run)
+    tensors, _ = read_tensors(run / WEIGHTS)
+    halves = {name: value.half() if value.is_floating_point() else value for name, value in tensors.items()}
+    if not all(bool(value.isfinite().all()) for value in halves.values() if value.is_floating_point()):
+        raise UsageError(f"expected weights within float16, got larger ones in {run / WEIGHTS}; ship float32")
+    content = pack_tensors(halves, {})
+    write_atomically(out / WEIGHTS, content)
+    card = {**card, "weights_sha256": sha256(content)}
+    write_atomically(out / CONFIG, to_json(card))
+
+
+def ship(
+    run: Path, out: Path, dataset: Dataset, facts: dict[str, Any], after_batch: Callable[[int], None]
+) -> dict[str, Any]:
+    """Store the run in `out`, certify all test images on the CPU in float32, and complete the card."""
+    if not (out / CONFIG).exists():
+        store_half(run, out)
+    defense = load(out)
+    _, card = load_scorer(out)
+    if card["data"]["digest"] != dataset.digest:
+        raise UsageError(f"expected the data that the run was trained on, got another digest of {dataset.name}")
+    plain = out / ROWS.removesuffix(".gz")
+    about = {"weights_sha256": card["weights_sha256"], "data": card["data"], "split": "test"}
+    torch.set_float32_matmul_precision("highest")
+    write_rows(plain, defense, evaluations_for(defense.scorer.step.bounds), dataset.split("test"), about, after_batch)
+    write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))
+    card = {**card, **facts, "test": card_table(out / ROWS)}
+    write_atomically(out / CONFIG, to_json(card))
+    plain.unlink()
+    return card
+
+
+def card_table(path: Path) -> list[dict[str, Any]]:
+    """The accuracies of a rows file, one entry for each evaluation."""
+    rows = read_rows(path)
+    table = []
+    for entry, certificate in rows.results.items():
+        shares = accuracies(certificate, rows.labels)
+        table.append(
+            {
+                "patch": entry.patch,
+                "rule": entry.rule,
+                "clean": round(shares.clean, 6),
+                "certified": round(shares.certified, 6),
+                "answered": round(shares.answered, 6),
+            }
+        )
+    return table
+
+
+def to_json(card: dict[str, Any]) -> bytes:
+    return (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode()

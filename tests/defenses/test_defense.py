@@ -1,0 +1,148 @@
+"""A network, a rule and a threat together."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bagcert
+from bagcert.defenses.defense import Defense
+from bagcert.errors import UsageError
+from bagcert.rules import TwoMask
+from bagcert.scorers.residual import ResidualConfig, ResidualScorer
+from bagcert.threats import parse_threat
+from bagcert.training.folder import RunFolder, save_run
+
+CONFIG = ResidualConfig(classes=3, width=8, kernels=(3, 1), paths=1, shake=False, step="heaviside")
+NAMES = ("cat", "dog", "ship")
+
+
+@pytest.fixture(scope="module")
+def scorer(images: Tensor) -> ResidualScorer:
+    """Random features; the first class votes where they are high, the second where they are low, the third never."""
+    torch.manual_seed(0)
+    scorer = ResidualScorer(CONFIG, (16, 16)).eval()
+    with torch.no_grad():
+        middle = scorer.logits(images)[:, 0].median() + 1e-3  # no vote hangs on a last bit
+        scorer.head.weight[1] = -scorer.head.weight[0]
+        scorer.head.bias.copy_(scorer.head.bias[0] * torch.tensor([1, -1, 0]) + middle * torch.tensor([-1, 1, 0]))
+        scorer.head.weight[2], scorer.head.bias[2] = 0, -1
+    return scorer
+
+
+@pytest.fixture(scope="module")
+def images() -> Tensor:
+    """Bright on the left and dark on the right, the border moving: one class fades into another."""
+    noise = torch.rand(40, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    dark = torch.arange(16) >= torch.linspace(0, 16, 40)[:, None]
+    return torch.where(dark[:, None, None], noise * 0.1, 1 - noise * 0.1)
+
+
+@pytest.mark.parametrize("rule", ["largest-region", "every-region", "masked", "two-mask"])
+def test_a_defense_is_its_scores_under_its_rule(rule: str, scorer: ResidualScorer, images: Tensor) -> None:
+    defense = Defense.build(scorer, rule, "3x3", NAMES)
+    certificate = defense.certify(images)
+    plain = bagcert.certify_scores(defense.scores(images).values, "3x3", receptive_field=5, rule=rule)
+    for field in ("predicted", "certified", "lead", "weakest_region", "weakest_class"):
+        assert torch.equal(getattr(certificate, field), getattr(plain, field))
+    assert torch.equal(defense.predict(images), plain.predicted)
+    assert 0 < plain.certified.sum() < len(images)
+
+
+def test_a_smaller_threat_is_certified_under_the_same_masks(scorer: ResidualScorer, images: Tensor) -> None:
+    defense = Defense.build(scorer, "two-mask", "4x4", NAMES)
+    whole, smaller = defense.certify(images), defense.certify(images, patch="2x2")
+    assert torch.equal(whole.predicted, smaller.predicted)
+    assert bool((whole.certified <= smaller.certified).all())
+    rebuilt = defense.against("2x2").certify(images)
+    fixed = TwoMask(scorer.footprint.regions(parse_threat("4x4", (16, 16))).maximal())
+    same = bagcert.certify_scores(scorer.scores(images), "2x2", rule=fixed, footprint=scorer.footprint)
+    assert torch.equal(same.certified, smaller.certified)
+    assert not torch.equal(rebuilt.certified, smaller.certified), "another mask set is another rule"
+    with pytest.raises(UsageError, match="expected a threat whose every footprint lies inside one of the rule's masks"):
+        defense.certify(images, patch="5x5")
+
+
+def test_another_threat_or_rule_is_another_defense(scorer: ResidualScorer, images: Tensor) -> None:
+    defense = Defense.build(scorer, "two-mask", "2x2", NAMES)
+    other = defense.against("5x5", rule="every-region")
+    assert str(other.threat) == "5x5" and other.rule.name == "every-region"
+    assert str(defense.against("1x4").threat) == "1x4" and defense.against("1x4").rule.name == "two-mask"
+    expected = bagcert.certify_scores(scorer.scores(images), "5x5", receptive_field=5, rule="every-region")
+    assert torch.equal(other.certify(images).certified, expected.certified)
+
+
+def test_its_own_masks_are_not_looked_up_again(
+    scorer: ResidualScorer, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defense = Defense.build(scorer, "two-mask", "3x3", NAMES)
+
+    def refuse(*_: object) -> Tensor:
+        raise AssertionError("the cover of the masks by themselves was computed")
+
+    monkeypatch.setattr("bagcert.rules.pairs.covering", refuse)
+    defense.certify(images)
+
+
+def test_batches_do_not_change_answers(images: Tensor) -> None:
+    """Not even in a last bit of the logits, at a width that networks really have."""
+    torch.manual_seed(0)
+    config = ResidualConfig(classes=3, width=64, kernels=(3, 1), paths=1, shake=False, step="logits")
+    defense = Defense.build(ResidualScorer(config, (16, 16)).eval(), "two-mask", "3x3", NAMES)
+    whole = defense.scores(images).values
+    for size in (1, 3, 16):
+        parts = [defense.scores(part).values for part in images.split(size)]  # type: ignore[no-untyped-call]
+        assert torch.equal(whole, torch.cat(parts))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            torch.rand(2, 3, 16, 15),
+            r"expected images of shape \[images, channels, 16, 16\], got \[2, 3, 16, 15\];",
+        ),
+        (torch.rand(3, 16, 16), r"got \[3, 16, 16\]"),
+        (torch.zeros(0, 3, 16, 16), r"got \[0, 3, 16, 16\]"),
+        (torch.zeros(1, 3, 16, 16, dtype=torch.uint8), r"expected images as floats in 0\.\.1, got torch.uint8; divide"),
+        (torch.full((1, 3, 16, 16), 1.5), r"expected pixels in 0\.\.1, got 1\.5\.\.1\.5; do not normalize them"),
+        (torch.full((1, 3, 16, 16), torch.nan), r"expected pixels in 0\.\.1, got nan\.\.nan"),
+    ],
+)
+def test_wrong_images_are_refused(scorer: ResidualScorer, wrong: Tensor, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Defense.build(scorer, "two-mask", "3x3", NAMES).certify(wrong)
+
+
+def test_a_network_in_training_mode_is_refused(images: Tensor) -> None:
+    with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):
+        Defense.build(ResidualScorer(CONFIG, (16, 16)), "two-mask", "3x3", NAMES).certify(images)
+
+
+def test_a_run_folder_loads_with_its_rule_and_threat(tmp_path: Path, scorer: ResidualScorer, images: Tensor) -> None:
+    facts = {"rule": "masked", "patch": "2x3", "classes": list(NAMES)}
+    save_run(RunFolder(tmp_path), scorer, scorer.state_dict(), facts)
+    defense = bagcert.load(tmp_path)
+    assert (defense.rule.name, str(defense.threat), defense.classes) == ("masked", "2x3", NAMES)
+    assert torch.equal(
+        defense.certify(images).certified, Defense.build(scorer, "masked", "2x3", NAMES).certify(images).certified
+    )
+
+
+def test_a_config_without_a_rule_is_refused(tmp_path: Path, scorer: ResidualScorer) -> None:
+    save_run(RunFolder(tmp_path), scorer, scorer.state_dict(), {"patch": "2x3", "classes": list(NAMES)})
+    with pytest.raises(UsageError, match=r"expected rule, patch and classes in config.json, got none or others"):
+        bagcert.load(tmp_path)
+
+
+def test_an_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"expected a run folder or a model in .*, got 'cifar11'"):
+        bagcert.load("cifar11")
+
+
+def test_a_defense_certifies_a_wrapped_network(images: Tensor) -> None:
+    torch.manual_seed(0)
+    scorer = bagcert.wrap(nn.Conv2d(3, 3, 3, padding=1).eval(), 16, step="softmax")
+    certificate = Defense.build(scorer, "every-region", "1x1", NAMES).certify(images)
+    assert certificate.predicted.shape == (40,)
