@@ -23,6 +23,7 @@ def scorer(images: Tensor) -> ResidualScorer:
     """Random features; the first class votes where they are high, the second where they are low, the third never."""
     torch.manual_seed(0)
     scorer = ResidualScorer(CONFIG, (16, 16)).eval()
+    assert scorer.head.bias is not None
     with torch.no_grad():
         middle = scorer.logits(images)[:, 0].median() + 1e-3  # no vote hangs on a last bit
         scorer.head.weight[1] = -scorer.head.weight[0]

@@ -57,7 +57,7 @@ def write_rows(
     done = resume(path, header)
     after_batch(done)
     with path.open("a", encoding="utf-8") as file:
-        for batch in source.batches(BATCH, "cpu", start=done // BATCH):
+        for batch in source.batches(BATCH, "cpu", start=-(-done // BATCH)):
             scores = defense.scores(batch.images)
             results = []
             for each in defenses:

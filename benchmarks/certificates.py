@@ -1,0 +1,140 @@
+"""What certificates cost beside the network that makes the scores: ratios in one run, written to benchmarks/results/.
+
+    python -m benchmarks.certificates            (or `make bench`)
+
+CIFAR-10 size: the shipped two-mask network (width 256, one path, receptive field 7) on test images; 5x5 patches. Its
+logits go through `two-mask`, its votes (logit at least 0) through the rules that need bounds, and `two-mask` too.
+ImageNet size: 1,000 classes on a 56x56 grid of stride 4, receptive field 17, 32x32 patches; votes drawn so that each
+image has a class with a lead of its own, since untrained networks give maps without any.
+"""
+
+import json
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import bagcert
+from bagcert.data import load_dataset
+from bagcert.rules import Rule, find_rule, read_scores
+from bagcert.threats import Footprint, Regions, parse_threat
+
+RESULTS = Path(__file__).parent / "results" / "certificates.json"
+
+
+def seconds(work: Callable[[], object], repeats: int = 5) -> float:
+    """The median time of a call, after one to warm up."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def peak_memory() -> float:
+    """The most memory this process has held so far, in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def rule_seconds(scores: Tensor, rule: str, regions: Regions, bounds: tuple[int, int] | None, exact: bool) -> float:
+    found: Rule = find_rule(rule)
+    return seconds(lambda: found.certify(read_scores(scores, bounds), regions, exact))
+
+
+def cifar10(images: int) -> dict[str, Any]:
+    """Times of network and rules on the same test images."""
+    defense = bagcert.load("cifar10")
+    batch = next(load_dataset("cifar10").split("test").batches(images, "cpu"))
+    pixels = batch.images.contiguous(memory_format=torch.channels_last)
+    scorer = defense.scorer
+    with torch.no_grad():
+        forward = seconds(lambda: [scorer.logits(part) for part in pixels.split(64)], repeats=2)  # type: ignore[no-untyped-call]
+        logits = scorer.scores(pixels)
+    votes = (logits >= 0).to(torch.int32)
+    regions = scorer.footprint.regions(parse_threat("5x5", (32, 32))).maximal()
+    result: dict[str, Any] = {"images": images, "network_ms_per_image": 1000 * forward / images, "rules": {}}
+    for name, scores, rule, bounds, exact in (
+        ("votes: largest-region", votes, "largest-region", (0, 1), True),
+        ("votes: every-region", votes, "every-region", (0, 1), True),
+        ("votes: masked", votes, "masked", (0, 1), True),
+        ("votes: two-mask", votes, "two-mask", (0, 1), False),
+        ("votes: two-mask, exact lead", votes, "two-mask", (0, 1), True),
+        ("logits: two-mask", logits, "two-mask", None, False),
+        ("logits: two-mask, exact lead", logits, "two-mask", None, True),
+    ):
+        spent = rule_seconds(scores, rule, regions, bounds, exact)
+        result["rules"][name] = {
+            "ms_per_1000_images": round(1e6 * spent / images, 1),
+            "percent_of_network": round(100 * spent / forward, 3),
+        }
+    return result
+
+
+def drawn_votes(images: int, classes: int, grid: int) -> Tensor:
+    """Votes of a made-up network: each class at one place in a hundred, one class of each image much more often."""
+    draw = torch.Generator().manual_seed(0)
+    votes = (torch.rand(images, classes, grid, grid, generator=draw) < 0.01).to(torch.int8)
+    strength = torch.linspace(0.02, 0.5, images)[:, None, None]
+    votes[:, classes // 2] |= (torch.rand(images, grid, grid, generator=draw) < strength).to(torch.int8)
+    return votes
+
+
+def imagenet(images: int) -> dict[str, Any]:
+    """Time and extra memory at ImageNet size."""
+    footprint = Footprint.centered(17, 4, (224, 224), (56, 56))
+    regions = footprint.regions(parse_threat("32x32", (224, 224))).maximal()
+    votes = drawn_votes(images, 1000, 56)
+    result: dict[str, Any] = {"images": images, "classes": 1000, "masks": len(regions), "rules": {}}
+    for rule in ("every-region", "two-mask"):
+        before = peak_memory()
+        spent = seconds(lambda rule=rule: find_rule(rule).certify(read_scores(votes), regions, False), repeats=1)  # type: ignore[misc]
+        result["rules"][rule] = {
+            "seconds_per_image": round(spent / images, 4),
+            "extra_memory_gib": round(peak_memory() - before, 3),
+        }
+    return result
+
+
+def growth() -> dict[str, Any]:
+    """Seconds against the number of images (10 classes) and of classes (16 images), 56x56 grid."""
+    footprint = Footprint.centered(17, 4, (224, 224), (56, 56))
+    regions = footprint.regions(parse_threat("32x32", (224, 224))).maximal()
+    curves: dict[str, Any] = {}
+    for rule in ("every-region", "two-mask"):
+        found = find_rule(rule)
+
+        def cost(images: int, classes: int, found: Rule = found) -> float:
+            scores = read_scores(drawn_votes(images, classes, 56))
+            return round(seconds(lambda: found.certify(scores, regions, False), repeats=3), 4)
+
+        curves[rule] = {
+            "by_images": {count: cost(count, 10) for count in (8, 16, 32, 64, 128)},
+            "by_classes": {count: cost(16, count) for count in (10, 30, 100, 300, 1000)},
+        }
+    return curves
+
+
+def main() -> None:
+    results = {
+        "command": "python -m benchmarks.certificates",
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "torch": torch.__version__,
+        "imagenet": imagenet(64),  # first: its memory is measured against what the process has held before
+        "growth": growth(),
+        "cifar10": cifar10(1000),
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()
