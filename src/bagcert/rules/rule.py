@@ -103,14 +103,13 @@ def own(values: Tensor, classes: Tensor) -> Tensor:
 
 
 def rivals_only(leads: Tensor, classes: Tensor) -> Tensor:
-    """Leads [b k ...] with the class's own entry out of the way: it is no rival of itself."""
-    leads = leads.clone()
+    """Leads [b k ...], in place, with the class's own entry out of the way: it is no rival of itself."""
     leads[torch.arange(len(leads), device=leads.device), classes] = torch.iinfo(leads.dtype).max
     return leads
 
 
 def weakest(leads: Tensor, predicted: Tensor, regions: Regions) -> Certificate:
-    """The certificate whose leads over every rival and region are known, [b k n]."""
+    """The certificate whose leads over every rival and region are known, [b k n]; the leads are overwritten."""
     lead, place = rivals_only(leads, predicted).flatten(1).min(dim=1)
     return Certificate(
         predicted,

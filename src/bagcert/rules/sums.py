@@ -58,9 +58,11 @@ class EveryRegion(Rule):
         low, high = scores.need_bounds(self.name)
         predicted = self._predict(scores, regions)
         most = outside(scores.high, regions)  # b k n
-        least = outside(scores.low, regions) if scores.guarded else most
-        leads = own(least, predicted)[:, None] - most - (high - low) * regions.sizes  # int64, as the sizes are
-        return weakest(leads, predicted, regions)
+        least = outside(own(scores.low, predicted)[:, None], regions)  # b 1 n
+        taken = (high - low) * regions.sizes  # int64, for any bounds
+        if int(taken.max()) < 2**30:
+            taken = taken.to(most.dtype)  # sums stay below 2**28 where they are int32
+        return weakest(least - taken - most, predicted, regions)
 
 
 def sums(scores: Tensor) -> Tensor:

@@ -93,29 +93,31 @@ def floors(delta: Tensor, leads: Tensor, masks: Regions) -> Tensor:
 def decide(scores: IntegerScores, predicted: Tensor, leads: Tensor, masks: Regions, covers: Tensor | None) -> Tensor:
     """Is each image certified? Stops early: one mask alone fails, no second mask can matter, a greedy pair fails."""
     robust = (leads > 0).all(dim=1)  # b n: does ŷ win under this mask with every second one? As far as is known.
-    image = provable(robust, covers).nonzero().flatten()
-    delta = own(scores.low, predicted)[image, None] - scores.high[image]  # a k i j
-    shaky = floors(delta, leads[image], masks) <= 0
-    shaky[torch.arange(len(image), device=image.device), predicted[image]] = False
+    image, rival = doubtful(scores, predicted, leads, masks, provable(robust, covers)).nonzero(as_tuple=True)
+    delta = own(scores.low, predicted)[image] - scores.high[image, rival]  # p i j, one for each doubtful rival
+    shaky = floors(delta, leads[image, rival], masks) <= 0  # p n
 
-    row, rival = shaky.any(dim=2).nonzero(as_tuple=True)
-    first = leads[image[row], rival].argmin(dim=1)
-    knock_out(robust, image[row], first, delta[row, rival], masks)
+    row = shaky.any(dim=1).nonzero().flatten()
+    first = leads[image[row], rival[row]].argmin(dim=1)
+    lost = least_pairs(delta, row, first, masks) <= 0
+    robust[image[row[lost]], first[lost]] = False
 
-    shaky &= provable(robust, covers)[image, None, None]
-    row, rival, first = shaky.nonzero(as_tuple=True)
-    duels, which = torch.unique(row * delta.shape[1] + rival, return_inverse=True)
-    knock_out(robust, image[row], first, delta.flatten(0, 1)[duels], masks, which)
+    shaky &= provable(robust, covers)[image, None]
+    row, first = shaky.nonzero(as_tuple=True)
+    lost = least_pairs(delta, row, first, masks) <= 0
+    robust[image[row[lost]], first[lost]] = False
     return provable(robust, covers)
 
 
-def knock_out(
-    robust: Tensor, image: Tensor, first: Tensor, maps: Tensor, masks: Regions, which: Tensor | None = None
-) -> None:
-    """Mark the first masks that leave no lead once some second mask is added; row r uses `maps[which[r]]`."""
-    rows = torch.arange(len(first), device=first.device) if which is None else which
-    lost = least_pairs(maps, rows, first, masks) <= 0
-    robust[image[lost], first[lost]] = False
+def doubtful(scores: IntegerScores, predicted: Tensor, leads: Tensor, masks: Regions, images: Tensor) -> Tensor:
+    """Bool [b k]: the rivals, of the given images, that a second mask might bring to the front.
+
+    Δ⁺ is at most what ŷ scores above the least score of all, so one map an image clears most rivals of many.
+    """
+    mine = own(scores.low, predicted)
+    above = (mine - scores.high.amin()).clamp(min=0) if mine.numel() else mine
+    heaviest = masks.sums(above).amax(dim=1)
+    return (leads.amin(dim=2) <= heaviest[:, None]) & images[:, None]
 
 
 def provable(robust: Tensor, covers: Tensor | None) -> Tensor:

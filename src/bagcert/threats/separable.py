@@ -9,6 +9,8 @@ from torch import Tensor
 from bagcert.threats.regions import Regions, equals, maximal_sets, subsets
 from bagcert.threats.threat import Size
 
+CACHED_CELLS = 2**18
+
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
@@ -138,8 +140,17 @@ class SeparableRegions(Regions):
         return torch.cat([sizes.flatten()[family.kept] for sizes, family in zip(each, self.families, strict=True)])
 
     def sums(self, maps: Tensor) -> Tensor:
-        parts = [family.sums(maps) for family in self.families]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+        flat = maps.flatten(0, -3)
+        result = torch.empty(len(flat), len(self), dtype=maps.dtype, device=maps.device)
+        # Piece by piece on a CPU, so that running totals stay in its cache: maps of many classes do not.
+        size = max(1, CACHED_CELLS // max(maps.shape[-2] * maps.shape[-1], len(self))) if maps.is_cpu else len(flat)
+        for start in range(0, len(flat), max(1, size)):
+            first = 0
+            for family in self.families:
+                inside = family.sums(flat[start : start + size])
+                result[start : start + size, first : first + inside.shape[-1]] = inside
+                first += inside.shape[-1]
+        return result.view(*maps.shape[:-2], len(self))
 
     def masks(self, index: Tensor | None = None) -> Tensor:
         if index is None:
