@@ -55,7 +55,7 @@ def test_paper_imagenet_recipes(field: int) -> None:
 def test_two_mask_recipe() -> None:
     recipe = load_recipe("two-mask-cifar10")
     assert recipe.loss == TwoMaskLoss(window=(11, 11), smoothing=0.1)
-    assert recipe.optimizer == MuonConfig(lr=0.03)
+    assert recipe.optimizer == MuonConfig(lr=0.06)
     scorer = ResidualScorer(recipe.network, (32, 32))
     assert sum(weight.numel() for weight in scorer.parameters()) < 3e6
     assert scorer.footprint.receptive_field == (7, 7)
