@@ -36,14 +36,12 @@ class Monotone(Rule):
         low, high = scores.need_bounds(self.name)
         self._check_monotone(scores.values, low, high)
         predicted = self._predict(scores, regions)
-        mine = own(scores.low, predicted)[:, None]
+        mine, others = own(scores.low, predicted)[:, None].long(), scores.high.long()
         lead = torch.full_like(predicted, torch.iinfo(torch.int64).max)
         region, rival = torch.zeros_like(predicted), torch.zeros_like(predicted)
         for index in range(len(regions)):
             mask = regions.masks(torch.tensor([index], device=predicted.device))
-            attacked = self._aggregated(mine.masked_fill(mask, low)) - self._aggregated(
-                scores.high.masked_fill(mask, high)
-            )
+            attacked = self._aggregated(mine.masked_fill(mask, low)) - self._aggregated(others.masked_fill(mask, high))
             here, closest = rivals_only(attacked, predicted).min(dim=1)
             worse = here < lead
             lead, rival = torch.where(worse, here, lead), torch.where(worse, closest, rival)
@@ -63,7 +61,7 @@ class Monotone(Rule):
     def _check_monotone(self, values: Tensor, low: int, high: int) -> None:
         """A spot check, not a proof: raising all scores to `high` or lowering them to `low` must not go backwards."""
         here = self._aggregated(values)
-        floor, ceiling = (self._aggregated(torch.full_like(values, bound)) for bound in (low, high))
+        floor, ceiling = (self._aggregated(torch.full_like(values, bound, dtype=torch.int64)) for bound in (low, high))
         if bool((floor > here).any() or (here > ceiling).any()):
             raise UsageError("expected a monotone aggregator, got one that falls as scores rise; use another rule")
 

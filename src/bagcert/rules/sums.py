@@ -30,7 +30,7 @@ class LargestRegion(Rule):
         low, high = scores.need_bounds(self.name)
         predicted = self._predict(scores, regions)
         size, place = regions.sizes.max(dim=0)
-        leads = own(sums(scores.low), predicted)[:, None] - sums(scores.high) - 2 * (high - low) * size
+        leads = (own(sums(scores.low), predicted)[:, None] - sums(scores.high)).long() - 2 * (high - low) * size
         certificate = weakest(leads[:, :, None], predicted, regions)
         region = regions.placements[place].expand(len(predicted), 4).clone()
         return Certificate(predicted, certificate.certified, certificate.lead, region, None, certificate.weakest_class)

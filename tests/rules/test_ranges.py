@@ -1,0 +1,37 @@
+"""Numbers near the limits: nothing wraps around, whatever type the sums are held in."""
+
+import pytest
+import torch
+
+from bagcert.certify import certify_scores
+from bagcert.rules import EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, capped_sum
+
+RULES: list[Rule] = [LargestRegion(), EveryRegion(), Monotone(capped_sum(2**50)), Masked(), TwoMask()]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("power", [29, 30, 31, 32, 33, 40])
+def test_far_bounds_prove_nothing_about_small_scores(rule: Rule, power: int) -> None:
+    """Scores of 0 and 1 that might have been huge: a patch of one pixel outweighs the whole map."""
+    scores = torch.zeros(1, 2, 8, 8, dtype=torch.int64)
+    scores[:, 1] = 1
+    certificate = certify_scores(scores, "1x1", receptive_field=3, rule=rule, bounds=(0, 2**power))
+    assert certificate.predicted.tolist() == [1]
+    assert certificate.certified.tolist() == [rule.name in ("masked", "two-mask")]  # these use no upper bound
+    if rule.name == "largest-region":
+        assert certificate.lead is not None and certificate.lead.tolist() == [64 - 2 * 9 * 2**power]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("scale", [1, 2**20, 2**22, 2**25, 2**40])
+def test_scores_of_every_size_give_the_scaled_certificate(rule: Rule, scale: int) -> None:
+    """int32 and int64 sums alike: all leads grow with the scores."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 2, (20, 3, 8, 8), generator=generator)
+    scores[:, 2][torch.rand(20, 8, 8, generator=generator) < torch.linspace(0, 1, 20)[:, None, None]] = 1
+    small = certify_scores(scores, "2x1", receptive_field=3, rule=rule)
+    large = certify_scores(scores * scale, "2x1", receptive_field=3, rule=rule, bounds=(0, scale))
+    assert torch.equal(small.predicted, large.predicted)
+    assert torch.equal(small.certified, large.certified)
+    assert small.lead is not None and large.lead is not None
+    assert torch.equal(small.lead * scale, large.lead)
