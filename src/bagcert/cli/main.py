@@ -5,6 +5,7 @@ import sys
 import typer
 from rich.console import Console
 
+from bagcert.cli.certify import certify
 from bagcert.cli.data import data
 from bagcert.cli.models import models
 from bagcert.cli.ship import ship
@@ -22,6 +23,7 @@ app.command()(data)
 app.command()(train)
 app.command()(models)
 app.command()(ship)
+app.command()(certify)
 
 
 def main() -> None:

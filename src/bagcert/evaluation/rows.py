@@ -1,26 +1,29 @@
-"""Rows: one JSON line per image, written as they come, from which every table can be rebuilt without the model.
+"""Rows: one JSON line per image, from which every table and figure can be rebuilt without the model.
 
-The first line says what was certified, with what, and lists the evaluations (patch and rule). Each further line holds
-an image's number, its label, and for each evaluation the predicted class and whether it is certified.
+line 1      {...}: what was certified with what, and the evaluations (patch and rule); see `header.py`
+each image  [number, label, [result of each evaluation], digest of its scores]
+            result: [predicted, certified] or, with scores, [predicted, certified, lead, weakest rival, weakest place,
+            second place or null, side of the largest certified square]; a place is [row, column, height, width] in
+            pixels. The digest is there with scores only.
+last line   {"results": [...]}: the accuracies, once all images are there
+
+Files without the last line, and gzipped ones, are read as well.
 """
 
 import gzip
 import json
-import os
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bagcert.data import Source
-from bagcert.defenses.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.evaluation.accuracies import Accuracies, accuracies
+from bagcert.evaluation.intervals import wilson
 from bagcert.rules import Certificate
-
-BATCH = 250  # images; an interrupted call continues at a multiple of it
 
 
 @dataclass(frozen=True)
@@ -35,82 +38,119 @@ class Evaluation:
 class Rows:
     """What a rows file holds: for each evaluation a certificate over the same images."""
 
+    path: Path
     header: dict[str, Any]
     labels: Tensor  # int64 [n]
     results: dict[Evaluation, Certificate]
+    sides: dict[Evaluation, Tensor] = field(default_factory=dict)  # int64 [n] of the largest certified squares
+
+    @property
+    def model(self) -> str:
+        """The model's name; rows of a shipped model are named after the folder they lie in."""
+        return str(self.header.get("model", self.path.resolve().parent.name))
+
+    def accuracies(self, evaluation: Evaluation) -> Accuracies:
+        return accuracies(self.results[evaluation], self.labels)
 
 
-def write_rows(
-    path: Path,
-    defense: Defense,
-    evaluations: list[Evaluation],
-    source: Source,
-    facts: dict[str, Any],
-    after_batch: Callable[[int], None] = lambda images: None,
-) -> None:
-    """Certify every image of `source` and write its row; what an interrupted call wrote is kept and continued.
+@dataclass(frozen=True)
+class Lines:
+    """The parsed lines of a rows file; `whole` says whether its last line had an end."""
 
-    One forward pass per image serves all evaluations.
-    """
-    header = {**facts, "images": len(source), "evaluations": [asdict(entry) for entry in evaluations]}
-    defenses = [defense.against(entry.patch, entry.rule) for entry in evaluations]
-    done = resume(path, header)
-    after_batch(done)
-    with path.open("a", encoding="utf-8") as file:
-        for batch in source.batches(BATCH, "cpu", start=-(-done // BATCH)):
-            scores = defense.scores(batch.images)
-            results = []
-            for each in defenses:
-                certificate = each.certify_integers(scores, exact=False)
-                results.append(torch.stack([certificate.predicted, certificate.certified.long()], dim=1))
-            for number, label, result in zip(
-                batch.index.tolist(), batch.labels.tolist(), torch.stack(results, dim=1).tolist(), strict=True
-            ):
-                file.write(json.dumps([number, label, result], separators=(",", ":")) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-            after_batch(len(batch.labels))
+    header: dict[str, Any]
+    images: list[list[Any]]
+    footer: dict[str, Any] | None
+    whole: bool
 
 
-def resume(path: Path, header: dict[str, Any]) -> int:
-    """How many images the file holds already, in whole batches; starts a new file where there is none.
-
-    A line that a crash cut off is dropped.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        path.write_text(json.dumps(header) + "\n", encoding="utf-8")
-        return 0
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-    if not lines or json.loads(lines[0]) != header:
-        raise UsageError(f"expected rows of the same model, data and evaluations in {path}, got others; move it away")
-    written = len(lines) - 1
-    kept = written if written == header["images"] else written // BATCH * BATCH
-    part = path.with_name(path.name + ".part")
-    part.write_text("".join(lines[: kept + 1]), encoding="utf-8")
-    part.replace(path)
-    return kept
+def summary(rows: Rows) -> list[dict[str, Any]]:
+    """The accuracies of every evaluation, with 95 % intervals, as the last line and `--json` give them."""
+    table = []
+    for entry in rows.results:
+        shares = rows.accuracies(entry)
+        table.append(
+            {
+                "patch": entry.patch,
+                "rule": entry.rule,
+                "clean_accuracy": shares.clean,
+                "certified_accuracy": shares.certified,
+                "interval": list(wilson(round(shares.certified * shares.images), shares.images)),
+            }
+        )
+    return table
 
 
 def read_rows(path: Path) -> Rows:
-    """Rows from a file, plain or gzipped; a file that does not hold every image is refused."""
-    lines = read_lines(path)
+    """Rows from a file; one that does not hold every image is refused."""
+    lines = parse_lines(path)
+    numbers = [row[0] for row in lines.images]
+    if numbers != list(range(lines.header["images"])):
+        raise UsageError(
+            f"expected {lines.header['images']} rows in {path}, got {len(numbers)}; certify to the end: the same "
+            "command continues"
+        )
+    return to_rows(path, lines)
+
+
+def to_rows(path: Path, lines: Lines) -> Rows:
+    """The numbers of parsed lines as tensors."""
+    evaluations = [Evaluation(**entry) for entry in lines.header["evaluations"]]
+    columns = list(zip(*(row[2] for row in lines.images), strict=True)) or [()] * len(evaluations)
     try:
-        header = json.loads(next(lines))
-        evaluations = [Evaluation(**entry) for entry in header["evaluations"]]
-        table = [json.loads(line) for line in lines]
-    except (StopIteration, json.JSONDecodeError, KeyError, TypeError, EOFError, OSError) as error:
+        certificates = {
+            entry: to_certificate(column) for entry, column in zip(evaluations, columns, strict=True) if column
+        }
+        detailed = bool(lines.header.get("scores_stored"))
+        sides = {
+            entry: torch.tensor([result[6] for result in column])
+            for entry, column in zip(evaluations, columns, strict=True)
+            if detailed
+        }
+        labels = torch.tensor([row[1] for row in lines.images], dtype=torch.int64)
+    except (ValueError, TypeError, IndexError, RuntimeError) as error:
+        raise UsageError(f"expected numbers for every evaluation in {path}, got: {error}") from error
+    return Rows(path, lines.header, labels, certificates, sides)
+
+
+def to_certificate(results: tuple[list[Any], ...]) -> Certificate:
+    """One evaluation's results over all images."""
+
+    def column(place: int) -> Tensor | None:
+        values = [result[place] for result in results] if len(results[0]) > 2 else [None]
+        return None if values[0] is None else torch.tensor(values)
+
+    predicted, certified = torch.tensor([result[:2] for result in results], dtype=torch.int64).unbind(dim=1)
+    return Certificate(predicted, certified == 1, column(2), column(4), column(5), column(3))
+
+
+def parse_lines(path: Path) -> Lines:
+    """The lines of a rows file; a last line that a crash cut off is left out."""
+    try:
+        texts = list(read_texts(path))
+        header = json.loads(texts[0])
+        evaluations = header["evaluations"]
+        whole = texts[-1].endswith("\n")
+        parsed = [json.loads(text) for text in (texts[1:] if whole else texts[1:-1])]
+    except (OSError, EOFError, IndexError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"expected rows of an evaluation in {path}, got something else: {error}") from error
-    if len(table) != header["images"] or [row[0] for row in table] != list(range(len(table))):
-        raise UsageError(f"expected {header['images']} rows in {path}, got {len(table)}; certify to the end")
-    results = torch.tensor([row[2] for row in table])  # n evaluations 2
-    certificates = {
-        entry: Certificate(results[:, place, 0], results[:, place, 1] == 1) for place, entry in enumerate(evaluations)
-    }
-    return Rows(header, torch.tensor([row[1] for row in table]), certificates)
+    footer = parsed.pop() if parsed and isinstance(parsed[-1], dict) else None
+    for row in parsed:
+        if not (isinstance(row, list) and len(row) in (3, 4) and len(row[2]) == len(evaluations)):
+            raise UsageError(f"expected a row with {len(evaluations)} results in {path}, got {json.dumps(row)[:80]}")
+    return Lines(header, parsed, footer, whole)
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_texts(path: Path) -> Iterator[str]:
+    """The lines of a plain or gzipped file, with their ends."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         yield from file
+
+
+def file_kind(path: Path) -> str:
+    """ "attack" or "certificates", as the first line says."""
+    try:
+        header = json.loads(next(read_texts(path)))
+        return str(header.get("kind", "certificates"))
+    except (OSError, EOFError, StopIteration, AttributeError, ValueError) as error:
+        raise UsageError(f"expected rows of an evaluation in {path}, got something else: {error}") from error

@@ -12,7 +12,9 @@ from bagcert.data import Dataset
 from bagcert.defenses.load import load
 from bagcert.errors import UsageError
 from bagcert.evaluation.accuracies import accuracies
-from bagcert.evaluation.rows import Evaluation, read_rows, write_rows
+from bagcert.evaluation.certifying import Plan, write_rows
+from bagcert.evaluation.header import describe
+from bagcert.evaluation.rows import Evaluation, read_rows
 from bagcert.files import pack_tensors, read_tensors, sha256, write_atomically
 from bagcert.rules import NAMED_RULES
 from bagcert.scorers.saved import CONFIG, WEIGHTS, load_scorer
@@ -51,9 +53,10 @@ def ship(
     if card["data"]["digest"] != dataset.digest:
         raise UsageError(f"expected the data that the run was trained on, got another digest of {dataset.name}")
     plain = out / ROWS.removesuffix(".gz")
-    about = {"weights_sha256": card["weights_sha256"], "data": card["data"], "split": "test"}
+    about = describe(out.name, card, defense, dataset, "test", {"device": "CPU"})
     torch.set_float32_matmul_precision("highest")
-    write_rows(plain, defense, evaluations_for(defense.scorer.step.bounds), dataset.split("test"), about, after_batch)
+    test = dataset.split("test")
+    write_rows(plain, defense, Plan(evaluations_for(defense.scorer.step.bounds), len(test)), test, about, after_batch)
     write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))
     card = {**card, **facts, "test": card_table(out / ROWS)}
     write_atomically(out / CONFIG, to_json(card))

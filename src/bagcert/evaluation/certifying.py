@@ -1,0 +1,120 @@
+"""Certify a split and write its rows as they come: one forward pass per image serves all patches and rules."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from bagcert.data import Batch, Source
+from bagcert.defenses.defense import Defense
+from bagcert.errors import UsageError
+from bagcert.evaluation.proving import Prover
+from bagcert.evaluation.resuming import resume
+from bagcert.evaluation.rows import Evaluation, parse_lines, summary, to_rows
+from bagcert.evaluation.scores import digest, scores_folder, store_scores
+
+BATCH = 120  # images; an interrupted call continues at a multiple of it. Splits among 1 to 6, 8, 10 or 12 processes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to certify: the first `images` of a split, by each evaluation; with `scores` kept or not."""
+
+    evaluations: list[Evaluation]
+    images: int
+    scores: bool = False
+
+
+def write_rows(
+    path: Path,
+    defense: Defense,
+    plan: Plan,
+    source: Source,
+    facts: dict[str, Any],
+    after_batch: Callable[[int], None] = lambda images: None,
+) -> None:
+    """Certify the images and write their rows; what an interrupted call wrote is kept and continued.
+
+    Under torchrun each process certifies its part of every batch and the first one writes, so the rows are those of a
+    single process.
+    """
+    stored = {"scores_stored": True} if plan.scores else {}
+    evaluations = [asdict(entry) for entry in plan.evaluations]
+    header = {**facts, "images": plan.images, **stored, "evaluations": evaluations}
+    provers = [Prover(defense.against(entry.patch, entry.rule)) for entry in plan.evaluations]
+    for prover in provers:
+        prover.check()
+    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    if BATCH % world:
+        raise UsageError(f"expected a number of processes that divides {BATCH}, got {world}; use fewer")
+    done = shared(resume(path, header, BATCH) if rank == 0 else 0)
+    after_batch(done)
+    device = next(defense.scorer.parameters()).device
+    first = -(-done // BATCH)
+    batches = source.batches(BATCH, device, start=first, shard=(rank, world))
+    with path.open("a", encoding="utf-8") as file:
+        for number, batch in enumerate(islice(batches, max(0, -(-plan.images // BATCH) - first)), start=first):
+            parts = gathered(certified(batch, defense, provers, plan))
+            if rank == 0:
+                lines = [line for part, _ in parts for line in part]
+                if plan.scores:  # before their rows: a row promises that its scores are there
+                    store_scores(
+                        scores_folder(path), number * BATCH, torch.cat([scores for _, scores in parts]).numpy()
+                    )
+                file.write("".join(lines))
+                file.flush()
+                os.fsync(file.fileno())
+                after_batch(len(lines))
+    if rank == 0:
+        finish(path)
+
+
+def certified(batch: Batch, defense: Defense, provers: list[Prover], plan: Plan) -> tuple[list[str], Tensor]:
+    """The lines of a batch, and its scores on the CPU as int32."""
+    wanted = batch.index < plan.images
+    images, labels, numbers = (part[wanted] for part in (batch.images, batch.labels, batch.index))
+    if not len(images):  # fewer images left than processes
+        return [], torch.empty(0, len(defense.classes), *defense.scorer.footprint.grid, dtype=torch.int32)
+    scores = defense.scores(images)
+    results = list(zip(*(prover.results(scores, plan.scores) for prover in provers), strict=True))
+    values = scores.values.to(torch.int32).cpu()
+    lines = []
+    for place, (number, label) in enumerate(zip(numbers.tolist(), labels.tolist(), strict=True)):
+        row = [number, label, results[place]]
+        if plan.scores:
+            row.append(digest(values[place].numpy()))
+        lines.append(json.dumps(row, separators=(",", ":")) + "\n")
+    return lines, values
+
+
+def finish(path: Path) -> None:
+    """Add the last line, unless it is there."""
+    lines = parse_lines(path)
+    if lines.footer is None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"results": summary(to_rows(path, lines))}) + "\n")
+
+
+def gathered(part: tuple[list[str], Tensor]) -> list[tuple[list[str], Tensor]]:
+    """The parts of all processes, on the first one; of the others, nothing."""
+    if not dist.is_initialized():
+        return [part]
+    parts: list[tuple[list[str], Tensor]] | None = [part] * dist.get_world_size() if dist.get_rank() == 0 else None
+    dist.gather_object(part, parts)
+    return parts or []
+
+
+def shared(number: int) -> int:
+    """The first process's number, for all."""
+    if not dist.is_initialized():
+        return number
+    box = [number]
+    dist.broadcast_object_list(box)
+    return int(box[0])

@@ -1,0 +1,82 @@
+"""The first line of a rows file: what was certified with what, enough to check it without the model."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bagcert.data import Dataset, FolderSettings, Framing, load_dataset
+from bagcert.defenses.defense import Defense
+from bagcert.errors import UsageError
+from bagcert.scorers.residual import ResidualScorer
+from bagcert.threats import Footprint, Layer
+from bagcert.threats.footprint import pair
+
+
+def describe(
+    name: str, card: dict[str, Any], defense: Defense, dataset: Dataset, split: str, place: dict[str, Any]
+) -> dict[str, Any]:
+    """Model, data and network; `place` says with which versions on which device."""
+    step, footprint = defense.scorer.step, defense.scorer.footprint
+    return {
+        "kind": "certificates",
+        "model": name,
+        "weights_sha256": card["weights_sha256"],
+        "recipe": card.get("recipe"),
+        "seed": card.get("seed"),
+        "data": {"name": dataset.name, "digest": dataset.digest},
+        "split": split,
+        "classes": list(dataset.classes),
+        "scores": {"step": step.name, "unit": step.unit, "bounds": list(step.bounds)},
+        "footprint": {
+            "image_size": list(footprint.image_size),
+            "grid": list(footprint.grid),
+            "receptive_field": list(footprint.receptive_field),
+            "layers": layer_table(defense),
+        },
+        **place,
+    }
+
+
+def layer_table(defense: Defense) -> list[dict[str, list[int]]]:
+    """Kernel, stride, dilation and padding of the layers that make the footprint, each for rows and columns."""
+    scorer = defense.scorer
+    if not isinstance(scorer, ResidualScorer):
+        raise UsageError(f"expected a residual scorer, got {type(scorer).__name__}; its layers are not known")
+    config = scorer.config
+    layers = [Layer(3, 1, 1, 1)]
+    layers += [
+        Layer(kernel, stride, 1, kernel // 2)
+        for kernel, stride in zip(config.kernels, config.block_strides, strict=True)
+    ]
+    rebuilt = Footprint.of_layers(layers, scorer.image_size).branches
+    assert len(rebuilt) == len(scorer.footprint.branches) == 1
+    for mine, theirs in zip(rebuilt, scorer.footprint.branches, strict=True):
+        assert torch.equal(mine.rows, theirs.rows) and torch.equal(mine.columns, theirs.columns)
+    return [
+        {key: list(pair(getattr(layer, key))) for key in ("kernel", "stride", "dilation", "padding")}
+        for layer in layers
+    ]
+
+
+def fitting_dataset(name: str, defense: Defense, data_dir: Path | None) -> Dataset:
+    """The data set, refused where its images or classes are not those of the model.
+
+    Pictures in a folder are scaled until the shorter side fits the model (256 for 224, as is usual), then cut.
+    """
+    height, width = defense.threat.image_size
+    crop = min(height, width)
+    dataset = load_dataset(name, data_dir, FolderSettings(Framing(256 if crop == 224 else crop, crop)))
+    if dataset.classes != defense.classes:
+        odd = sorted(set(dataset.classes) ^ set(defense.classes)) or ["their order"]
+        raise UsageError(
+            f"expected the {len(defense.classes)} classes of the model in {name}, got a difference in '{odd[0]}'; "
+            "choose the data it was trained on, or name the folders after its classes"
+        )
+    channels = defense.scorer.config.channels if isinstance(defense.scorer, ResidualScorer) else dataset.channels
+    if (dataset.image_size, dataset.channels) != ((height, width), channels):
+        raise UsageError(
+            f"expected images of {channels}x{height}x{width} in {name}, got "
+            f"{dataset.channels}x{dataset.image_size[0]}x{dataset.image_size[1]}; choose the data of the model"
+        )
+    return dataset
