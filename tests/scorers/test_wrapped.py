@@ -50,7 +50,24 @@ class Pooled(nn.Module):
         return F.avg_pool2d(F.max_pool2d(images, 3, stride=1, padding=1), (2, 1))
 
 
-@pytest.mark.parametrize("network", [Residual(), ChannelsLast(), Pooled(), Cross()], ids=lambda net: type(net).__name__)
+class InPlace(nn.Module):
+    """Additions into a tensor that sees as much, or that nobody else looks at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = F.relu(self.path(images), inplace=True)
+        features += images
+        small = images * 2
+        small += features
+        return small.relu_()
+
+
+@pytest.mark.parametrize(
+    "network", [Residual(), ChannelsLast(), Pooled(), Cross(), InPlace()], ids=lambda net: type(net).__name__
+)
 def test_traced_footprints_are_where_nan_goes(network: nn.Module) -> None:
     channels = 1 if isinstance(network, Cross) else 3
     scorer = wrap(network.eval(), (10, 8), channels=channels)
@@ -98,6 +115,36 @@ class SelfKernel(nn.Module):
         return F.conv2d(features, features[:1, :, :3, :3].permute(1, 0, 2, 3), groups=8, padding=1)
 
 
+class ShiftInto(nn.Module):
+    """Adds a shifted copy through a view: the tensor that is returned was never named in the addition."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        doubled = features * 2
+        lower = doubled[:, :, 1:]
+        lower.add_(features[:, :, :-1])
+        return doubled
+
+
+class Widen(nn.Module):
+    """Widens a tensor in place and goes on under its old name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        kept = features * 2
+        kept.add_(self.path(features))
+        return kept
+
+
+class WriteConstant(nn.Module):
+    def forward(self, features: Tensor) -> Tensor:
+        blank = torch.zeros(features.shape)
+        blank.add_(features)
+        return features + blank
+
+
 @pytest.mark.parametrize(
     ("layer", "operation"),
     [
@@ -116,12 +163,18 @@ class SelfKernel(nn.Module):
         (BatchSoftmax(), "softmax"),
         (SelfKernel(), "slice|permute|conv2d"),
         (nn.Linear(6, 6), "linear"),
+        (ShiftInto(), "add"),
+        (WriteConstant(), "add"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
 def test_layers_that_mix_positions_are_refused_by_name(layer: nn.Module, operation: str) -> None:
     with pytest.raises(UsageError, match=rf"expected layers that keep positions apart, got ({operation}) in layer '1"):
         wrap(mixing(layer), 6)
+
+
+def test_a_widened_tensor_is_followed_under_its_old_name() -> None:
+    assert wrap(mixing(Widen()), 6).footprint.receptive_field == (5, 5)
 
 
 def test_batch_norm_in_training_mode_is_refused_by_name() -> None:

@@ -1,0 +1,209 @@
+"""What each operation of a network does to footprints; one that mixes positions, or is not known not to, has no entry.
+
+A handler takes the operation and what its inputs see, and says what its result sees, or None where this use of the
+operation mixes positions.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from bagcert.threats.footprint import Footprint, Layer
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What a tensor inside the network sees of the image: its footprint, and which of its axes are rows and columns.
+
+    `axes` are the positions of batch, rows and columns; every other axis holds channels.
+    """
+
+    footprint: Footprint
+    axes: tuple[int, int, int] = (0, 2, 3)
+
+
+Handler = Callable[[fx.Node, list[Seen]], Seen | None]  # None: this use of the operation mixes positions
+
+# One value in, one value out, position by position.
+POINTWISE = (
+    "_to_copy abs add alias ceil celu clamp clamp_max clamp_min clone contiguous cos detach detach_ div elu eq erf exp "
+    "floor ge gelu gt hardsigmoid hardswish hardtanh heaviside le leaky_relu lift_fresh_copy log logical_not lt "
+    "maximum minimum mish mul ne neg pow prelu reciprocal relu relu6 round rsqrt rsub selu sigmoid sign silu sin "
+    "softplus sqrt square sub tanh threshold to type_as where"
+)
+# Along the axes named `dim`: allowed over channels only.
+ALONG_AXES = "amax amin argmax cumsum linalg_vector_norm log_softmax logsumexp mean softmax std sum var"
+
+
+def arguments(node: fx.Node) -> dict[str, Any]:
+    """Every argument of the operation by its name, defaults included."""
+    schema = node.target._schema.arguments  # type: ignore[union-attr]
+    given = {argument.name: value for argument, value in zip(schema, node.args, strict=False)}
+    defaults = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
+    return {**defaults, **given, **node.kwargs}
+
+
+def pointwise(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """The union of what the operands see; one that is spread along rows or columns would mix positions."""
+    shape, axes = node.meta["val"].shape, sources[0].axes
+    footprint = sources[0].footprint
+    for source in sources:
+        if source.axes != axes or source.footprint.grid != footprint.grid:
+            return None
+        footprint = footprint.join(source.footprint)
+    fits = len(shape) > max(axes) and (shape[axes[1]], shape[axes[2]]) == footprint.grid
+    return Seen(footprint, axes) if fits else None
+
+
+def dropout(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """Nothing in eval mode; scores that change from call to call carry no proof."""
+    return None if arguments(node)["train"] else sources[0]
+
+
+def along_axes(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """A reduction or a softmax: fine over channels, not over images, rows or columns."""
+    options = arguments(node)
+    dims, rank = options.get("dim"), node.args[0].meta["val"].dim()  # type: ignore[union-attr]
+    if dims is None or dims == []:
+        return None
+    taken = {dim % rank for dim in (dims if isinstance(dims, list | tuple) else [dims])}
+    if taken & set(sources[0].axes):
+        return None
+    if node.meta["val"].dim() == rank:
+        return sources[0]
+    batch, rows, columns = (axis - sum(dim < axis for dim in taken) for axis in sources[0].axes)
+    return Seen(sources[0].footprint, (batch, rows, columns))
+
+
+def both(value: Any) -> tuple[int, int]:
+    """An argument of a convolution or pool: one number, or one for each axis."""
+    numbers = list(value) if isinstance(value, list | tuple) else [value]
+    return numbers[0], numbers[-1]
+
+
+def convolution(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    options = arguments(node)
+    height, width = options["weight"].meta["val"].shape[2:]
+    if len(sources) > 1:
+        return None  # a kernel made from the image sees all of it
+    stride, dilation, padding = both(options["stride"]), both(options["dilation"]), options["padding"]
+    if isinstance(padding, str):
+        spans = (dilation[0] * (height - 1), dilation[1] * (width - 1))
+        if padding == "same" and (spans[0] % 2 or spans[1] % 2):
+            return None  # padded unevenly
+        padding = (spans[0] // 2, spans[1] // 2) if padding == "same" else 0
+    return over_grid(sources[0], sources[0].footprint.then(Layer((height, width), stride, dilation, both(padding))))
+
+
+def pooling(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    options = arguments(node)
+    kernel = both(options["kernel_size"])
+    stride = both(options["stride"]) if options["stride"] else kernel
+    footprint = sources[0].footprint.then(
+        Layer(kernel, stride, both(options.get("dilation", 1)), both(options["padding"]))
+    )
+    return (
+        over_grid(sources[0], footprint) if footprint.grid == tuple(node.meta["val"].shape[2:]) else None
+    )  # ceil_mode
+
+
+def over_grid(source: Seen, footprint: Footprint) -> Seen | None:
+    """Convolutions and the like slide over the last two axes: those must be rows and columns."""
+    return Seen(footprint) if source.axes == (0, 2, 3) else None
+
+
+def batch_norm(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """A fixed scale and shift, unless it takes its statistics from the batch."""
+    return None if arguments(node)["training"] else over_grid(sources[0], sources[0].footprint)
+
+
+def layer_norm(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """Over the last axes: fine where those are channels."""
+    rank, over = node.meta["val"].dim(), len(arguments(node)["normalized_shape"])
+    return None if set(range(rank - over, rank)) & set(sources[0].axes) else sources[0]
+
+
+def linear(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """Mixes the last axis: fine where that holds channels and the weights are fixed."""
+    return None if len(sources) > 1 or node.meta["val"].dim() - 1 in sources[0].axes else sources[0]
+
+
+def permute(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    order = [dim % node.meta["val"].dim() for dim in arguments(node)["dims"]]
+    batch, rows, columns = (order.index(axis) for axis in sources[0].axes)
+    return Seen(sources[0].footprint, (batch, rows, columns))
+
+
+def transpose(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    options, rank = arguments(node), node.meta["val"].dim()
+    one, two = options["dim0"] % rank, options["dim1"] % rank
+    batch, rows, columns = ({one: two, two: one}.get(axis, axis) for axis in sources[0].axes)
+    return Seen(sources[0].footprint, (batch, rows, columns))
+
+
+def concatenate(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    joined = arguments(node)["dim"] % node.meta["val"].dim()
+    return None if joined in sources[0].axes else pointwise(node, sources)
+
+
+def split(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """chunk and split give several tensors: fine along channels."""
+    rank = node.args[0].meta["val"].dim()  # type: ignore[union-attr]
+    return None if arguments(node)["dim"] % rank in sources[0].axes else sources[0]
+
+
+def cut(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """A slice: any part of the channels, of the rows or of the columns."""
+    options, rank = arguments(node), node.meta["val"].dim()
+    dim = options["dim"] % rank
+    if node.meta["val"].shape == node.args[0].meta["val"].shape:  # type: ignore[union-attr]
+        return sources[0]  # all of it
+    if dim not in sources[0].axes[1:]:
+        return sources[0] if dim != sources[0].axes[0] else None
+    kept = slice(options["start"], options["end"], options["step"])
+    axes = [torch.eye(length, dtype=torch.bool) for length in sources[0].footprint.grid]
+    axes[sources[0].axes.index(dim) - 1] = axes[sources[0].axes.index(dim) - 1][kept]
+    return Seen(sources[0].footprint.mapped(*axes), sources[0].axes)
+
+
+def constant_pad(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """Rows and columns of a constant; a mirrored or repeated pixel would be seen from more places."""
+    options = arguments(node)
+    if options.get("mode", "constant") != "constant" or len(options["pad"]) != 4:
+        return None
+    left, right, top, bottom = options["pad"]
+    rows, columns = sources[0].footprint.grid
+    return over_grid(sources[0], sources[0].footprint.mapped(shift(rows, top, bottom), shift(columns, left, right)))
+
+
+def shift(size: int, before: int, after: int) -> Tensor:
+    """Bool [outputs, inputs] of padding by constants; negative amounts crop."""
+    outputs = torch.arange(size + before + after) - before
+    return outputs[:, None] == torch.arange(size)
+
+
+def same_shape(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """A view that changes nothing but strides; a real change of shape may move rows into channels."""
+    return sources[0] if node.meta["val"].shape == node.args[0].meta["val"].shape else None  # type: ignore[union-attr]
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(POINTWISE.split(), pointwise),
+    **dict.fromkeys(ALONG_AXES.split(), along_axes),
+    **dict.fromkeys(("conv2d",), convolution),
+    **dict.fromkeys(("max_pool2d", "avg_pool2d"), pooling),
+    **dict.fromkeys(("dropout", "feature_dropout"), dropout),
+    **dict.fromkeys(("chunk", "split"), split),
+    **dict.fromkeys(("pad", "constant_pad_nd"), constant_pad),
+    **dict.fromkeys(("view", "reshape"), same_shape),
+    "batch_norm": batch_norm,
+    "layer_norm": layer_norm,
+    "linear": linear,
+    "permute": permute,
+    "transpose": transpose,
+    "cat": concatenate,
+    "slice": cut,
+}
