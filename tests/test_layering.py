@@ -19,9 +19,10 @@ MAY_IMPORT = {
     "rules": BASE | {"threats"},
     "certify": BASE | {"threats", "rules"},
     "scorers": BASE | {"threats"},
-    "defenses": BASE | {"threats", "rules", "scorers"},
+    "attacks": BASE | {"threats", "rules", "scorers"},  # a defense hands itself over; they know it by what it offers
+    "defenses": BASE | {"threats", "rules", "scorers", "attacks"},
     "training": BASE | {"threats", "rules", "certify", "scorers", "data"},
-    "evaluation": BASE | {"threats", "rules", "scorers", "defenses", "data"},
+    "evaluation": BASE | {"threats", "rules", "scorers", "attacks", "defenses", "data"},
 }
 
 

@@ -6,10 +6,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, IntegerScores, Masked, Rule, TwoMask, find_rule, read_scores
 from bagcert.scorers.base import Scorer
-from bagcert.shapes import Images
+from bagcert.shapes import Images, Labels
 from bagcert.threats import Regions, Threat, parse_threat
 
 BATCH = 64  # images scored at a time: memory stays bounded whatever the caller passes
@@ -57,6 +58,10 @@ class Defense:
     def certify_integers(self, scores: IntegerScores, exact: bool = True) -> Certificate:
         """As `certify`, from scores of this network: one forward pass serves many defenses."""
         return self.rule.certify(scores, self._own_regions, exact)
+
+    def attack(self, images: Images, labels: Labels, settings: AttackSettings | None = None) -> Attacked:
+        """Try to change the class of each image that is right, by patches of the threat: `bagcert.attacks.attack`."""
+        return attack(self, images, labels, settings)
 
     @torch.no_grad()
     def scores(self, images: Images) -> IntegerScores:

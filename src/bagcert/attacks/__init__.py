@@ -1,0 +1,6 @@
+"""Patch attacks on defenses: what no certificate may lose to, and how far the rest holds."""
+
+from bagcert.attacks.attack import Attacked, attack
+from bagcert.attacks.settings import Attackable, AttackSettings
+
+__all__ = ["AttackSettings", "Attackable", "Attacked", "attack"]

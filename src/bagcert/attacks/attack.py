@@ -1,0 +1,142 @@
+"""Patch attacks: the other bound. No attack may change what is certified; of the rest it should change what it can."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bagcert.attacks.descent import Clean, Descent, Runs
+from bagcert.attacks.goals import Aim, goal_for
+from bagcert.attacks.places import Places, paper_leads, proof_leads, weakest_places
+from bagcert.attacks.settings import Attackable, AttackSettings
+from bagcert.attacks.windows import Windows
+from bagcert.errors import UsageError
+from bagcert.rules import Certificate, IntegerScores
+from bagcert.shapes import Images, Labels, Scores
+
+RUNS_AT_ONCE = {"cpu": 32, "cuda": 1024}
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """What came of an attack.
+
+    `images` are attacked where `placement` is not -1, and the caller's own elsewhere; `attacked` is the rule's own
+    prediction for them. `runs` counts the descents, one for each image, placement and restart that was tried.
+    """
+
+    images: Images
+    certificate: Certificate  # of the clean images
+    attacked: Tensor  # int64 [b]
+    placement: Tensor  # int64 [b 4]: row, column, height, width in pixels
+    runs: int
+
+    @property
+    def unsound(self) -> Tensor:
+        """Certified images whose class an attack changed, bool [b]: there must be none."""
+        return self.certificate.certified & (self.attacked != self.certificate.predicted)
+
+
+def attack(
+    defense: Attackable, images: Images, labels: Labels | None = None, settings: AttackSettings | None = None
+) -> Attacked:
+    """Attack each image away from its predicted class, at the weakest placements first, until an attempt succeeds.
+
+    Images that are wrong already, by `labels`, are left alone. Certified ones are attacked like any other.
+    """
+    wanted = settings or AttackSettings()
+    device = next(defense.scorer.parameters()).device
+    scores = defense.scores(images)
+    images = images.to(device, torch.float32)
+    certificate = defense.certify_integers(scores)
+    chosen = torch.ones_like(certificate.certified)
+    if labels is not None:
+        if labels.shape != chosen.shape:
+            raise UsageError(f"expected one label for each of {len(images)} images, got {list(labels.shape)}")
+        chosen = certificate.predicted == labels.to(device)
+    clean = Clean(images, soft_scores(defense, images), scores.values, certificate.predicted)
+    regions = defense.scorer.footprint.regions(defense.threat).maximal().to(device)
+    places = Places.of(defense.threat, defense.scorer.footprint, wanted.sweep).to(device)
+    descent = Descent(defense, wanted, clean, regions)
+    plan = Plan.ranked(defense, wanted, places, scores, certificate).of(chosen.nonzero().flatten())
+    runs = try_all(descent, plan, places)
+    found = descent.flips
+    placement = torch.where(found.place[:, None] >= 0, places.regions.placements[found.place.clamp(min=0)], -1)
+    return Attacked(found.images, certificate, found.attacked, placement, runs)
+
+
+@torch.no_grad()
+def soft_scores(defense: Attackable, images: Images) -> Scores:
+    """What the goals see of the clean images."""
+    parts = images.split(64)  # type: ignore[no-untyped-call]
+    return torch.cat([defense.scorer(part.contiguous(memory_format=torch.channels_last)) for part in parts])
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Attacks in the order they are tried: all images at their weakest place first."""
+
+    image: Tensor  # int64 [n]
+    place: Tensor
+    rival: Tensor
+    restart: Tensor
+
+    @staticmethod
+    def ranked(
+        defense: Attackable,
+        settings: AttackSettings,
+        places: Places,
+        scores: IntegerScores,
+        certificate: Certificate,
+    ) -> "Plan":
+        """Every image of the batch, restart after restart, each from the weakest place on."""
+        assert certificate.weakest_class is not None
+        if settings.paper_place:
+            leads = paper_leads(scores, certificate.predicted, places.regions)
+        else:
+            rival = certificate.weakest_class
+            leads = proof_leads(defense.rule, scores, certificate.predicted, rival, places.regions)
+        place, rival = weakest_places(leads, leads.shape[2] if settings.sweep else settings.places)
+        count, ranks = place.shape
+        image = torch.arange(count, device=place.device).repeat(ranks)
+        restart = torch.arange(settings.restarts, device=place.device).repeat_interleave(count * ranks)
+        each = (part.repeat(settings.restarts) for part in (image, place.T.flatten(), rival.T.flatten()))
+        image, place, rival = each
+        return Plan(image, place, rival, restart)
+
+    def select(self, kept: Tensor) -> "Plan":
+        return Plan(self.image[kept], self.place[kept], self.rival[kept], self.restart[kept])
+
+    def of(self, images: Tensor) -> "Plan":
+        return self.select(torch.isin(self.image, images))
+
+
+def try_all(descent: Descent, plan: Plan, places: Places) -> int:
+    """Run the plan in pieces, leaving out what images that have flipped no longer need; returns the number of runs."""
+    generator = torch.Generator().manual_seed(descent.settings.seed)
+    at_once = RUNS_AT_ONCE.get(plan.image.device.type, RUNS_AT_ONCE["cpu"])
+    runs = 0
+    while len(plan.image):
+        sizes = places.regions.placements[plan.place, 2:]
+        alike = (sizes == sizes[0]).all(dim=1)  # windows of one size
+        taken = alike & (alike.cumsum(dim=0) <= at_once)
+        now = plan.select(taken)
+        start(descent, now, places, generator)
+        runs += len(now.image)
+        plan = plan.select(~taken)
+        plan = plan.select(~descent.flips.of(plan.image))
+    return runs
+
+
+def start(descent: Descent, plan: Plan, places: Places, generator: torch.Generator) -> None:
+    """Run attacks whose patches have one size."""
+    scorer, clean = descent.defense.scorer, descent.clean
+    boxes = places.regions.placements[plan.place]
+    painted = places.pixels(plan.place, scorer.footprint.image_size)
+    windows = Windows.around(scorer, painted, places.regions.masks(plan.place), boxes)
+    aim = Aim(clean.predicted[plan.image], plan.rival if descent.settings.fixed_target else None)
+    goal = goal_for(descent.defense.rule, aim, descent.regions)
+    pixels = windows.cut(clean.images[plan.image])
+    noise = torch.rand(pixels.shape, generator=generator).to(pixels.device)
+    random = windows.painted & (plan.restart > 0)[:, None, None, None]
+    descent.descend(Runs(plan.image, plan.place, windows, goal), torch.where(random, noise, pixels))

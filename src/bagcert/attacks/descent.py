@@ -1,0 +1,99 @@
+"""Projected gradient descent on the pixels of many patches at once (App. A.2)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bagcert.attacks.goals import Goal
+from bagcert.attacks.settings import Attackable, AttackSettings
+from bagcert.attacks.windows import Windows
+from bagcert.rules import read_scores
+from bagcert.shapes import Images, Scores
+from bagcert.threats import Regions
+
+
+@dataclass(frozen=True, eq=False)
+class Clean:
+    """The images under attack as they were, and what the network and the rule say of them."""
+
+    images: Images
+    soft: Scores
+    fixed: Scores
+    predicted: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """n attacks: on which image of the batch, at which placement, in which window, and towards what."""
+
+    image: Tensor  # int64 [n]
+    place: Tensor  # int64 [n]
+    windows: Windows
+    goal: Goal
+
+    def going_on(self, kept: Tensor, soft: Scores) -> "Runs":
+        """The attacks that go on, from the soft scores of all."""
+        goal = self.goal.refreshed(soft.detach()[kept], kept)
+        return Runs(self.image[kept], self.place[kept], self.windows.select(kept), goal)
+
+
+class Flips:
+    """The attacks that the rule confirmed on whole images, at most one for each."""
+
+    def __init__(self, clean: Clean) -> None:
+        self.images = clean.images.clone()
+        self.attacked = clean.predicted.clone()
+        self.place = torch.full_like(clean.predicted, -1)
+
+    def of(self, image: Tensor) -> Tensor:
+        return self.place[image] >= 0
+
+    def record(self, image: Tensor, place: Tensor, whole: Images, attacked: Tensor) -> None:
+        self.images[image], self.attacked[image], self.place[image] = whole, attacked, place
+
+
+class Descent:
+    """Sign steps on the goal's loss, pixels kept in [0, 1]; now and then the rule itself is asked.
+
+    An attack is over when the rule gives its image another class. The rule is first asked about the map that the window
+    gives; only its word on the whole attacked image, run as any other image, counts.
+    """
+
+    def __init__(self, defense: Attackable, settings: AttackSettings, clean: Clean, regions: Regions) -> None:
+        self.defense, self.settings, self.clean, self.regions = defense, settings, clean, regions
+        self.flips = Flips(clean)
+
+    def descend(self, runs: Runs, pixels: Images) -> None:
+        """Run attacks from these windows on to their end."""
+        step = self.defense.scorer.step
+        for number in range(self.settings.steps + 1):
+            pixels = pixels.detach().requires_grad_()
+            logits = self.defense.scorer.logits(pixels)
+            soft = runs.windows.splice(step.soft(logits), self.clean.soft[runs.image])
+            if number % runs.goal.every == 0 or number == self.settings.steps:
+                hard = runs.windows.splice(step.fixed(logits.detach()), self.clean.fixed[runs.image])
+                self.ask(runs, pixels.detach(), hard)
+                kept = (~self.flips.of(runs.image)).nonzero().flatten()
+                if number == self.settings.steps or not len(kept):
+                    return
+                runs, soft = runs.going_on(kept, soft), soft[kept]
+            else:
+                kept = torch.arange(len(pixels), device=pixels.device)
+            (slope,) = torch.autograd.grad(runs.goal.losses(soft).sum(), pixels)
+            before = pixels.detach()[kept]
+            moved = (before - self.settings.step_size * slope[kept].sign()).clamp(0, 1)
+            pixels = torch.where(runs.windows.painted, moved, before)
+
+    def ask(self, runs: Runs, pixels: Images, hard: Scores) -> None:
+        """Record the attacks that change the class of their whole image."""
+        scores = read_scores(hard, self.defense.scorer.step.bounds)
+        hopeful = self.defense.rule.predict(scores, self.regions) != self.clean.predicted[runs.image]
+        index = hopeful.nonzero().flatten()
+        if not len(index):
+            return
+        image = runs.image[index]
+        whole = runs.windows.select(index).paste(pixels[index], self.clean.images[image])
+        attacked = self.defense.predict(whole)
+        done = attacked != self.clean.predicted[image]
+        self.flips.record(image[done], runs.place[index][done], whole[done], attacked[done])

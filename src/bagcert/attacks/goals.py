@@ -1,0 +1,146 @@
+"""What an attack drives down: for each rule a differentiable stand-in for its own inference.
+
+A goal only steers. Whether an attack succeeded is decided by the rule itself, on the integer scores of the whole image.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bagcert.attacks.places import second_masks
+from bagcert.rules import Masked, Rule, TwoMask
+from bagcert.rules.rule import own
+from bagcert.shapes import Scores
+from bagcert.threats import Regions
+
+
+@dataclass(frozen=True, eq=False)
+class Aim:
+    """Of n attacks: the class to dethrone, and the one to put in its place, or none in particular."""
+
+    predicted: Tensor  # int64 [n]
+    target: Tensor | None
+
+    def select(self, kept: Tensor) -> "Aim":
+        return Aim(self.predicted[kept], None if self.target is None else self.target[kept])
+
+    def lead(self, totals: Tensor) -> Tensor:
+        """From totals [n k ...], the lead of the predicted class over the target, or over its closest rival."""
+        mine = own(totals, self.predicted)
+        if self.target is not None:
+            return mine - own(totals, self.target)
+        return mine - others(totals, self.predicted).amax(dim=1)
+
+    def rival(self, totals: Tensor) -> Tensor:
+        """The target, or the closest rival by totals [n k]."""
+        return others(totals, self.predicted).argmax(dim=1) if self.target is None else self.target
+
+
+class Goal(ABC):
+    """A loss for each attack; it is negative, or nearly so, where the prediction changes."""
+
+    every: ClassVar[int]  # steps from one test by the rule itself to the next
+
+    @abstractmethod
+    def losses(self, scores: Scores) -> Tensor:
+        """From soft scores [n k i j] to losses [n], in score units per position."""
+
+    @abstractmethod
+    def refreshed(self, scores: Scores, kept: Tensor) -> "Goal":
+        """The goal of the attacks that go on, whose soft scores are given; called at every test."""
+
+
+@dataclass(frozen=True, eq=False)
+class SumGoal(Goal):
+    """The margin of section 3.3, min_{c ≠ ŷ} mean Δ_c, or of one fixed target (App. A.2).
+
+    The loss there is cut at M = 1, which mean Δ never exceeds for scores in [0, 1]; so there is no cut here, and logits
+    keep their gradient.
+    """
+
+    aim: Aim
+    every: ClassVar[int] = 1
+
+    def losses(self, scores: Scores) -> Tensor:
+        return self.aim.lead(scores.mean(dim=(2, 3)))
+
+    def refreshed(self, scores: Scores, kept: Tensor) -> "SumGoal":
+        return SumGoal(self.aim.select(kept))
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedGoal(Goal):
+    """The lead between what detect-and-mask leaves of each class: its inference, which can be differentiated."""
+
+    aim: Aim
+    rule: Masked
+    masks: Regions
+    every: ClassVar[int] = 1
+
+    def losses(self, scores: Scores) -> Tensor:
+        part, whole = self.rule.share
+        total = scores.sum(dim=(2, 3))
+        heaviest = self.masks.sums(scores).amax(dim=2)
+        kept = torch.where(heaviest * whole > total * part, total - heaviest, total)
+        return self.aim.lead(kept) / (scores.shape[2] * scores.shape[3])
+
+    def refreshed(self, scores: Scores, kept: Tensor) -> "MaskedGoal":
+        return replace(self, aim=self.aim.select(kept))
+
+
+PAIRS = 16  # pairs of masks followed from one test to the next
+
+
+@dataclass(frozen=True, eq=False)
+class TwoMaskGoal(Goal):
+    """Nobody is consistent, and ŷ loses the plain sums: then the fallback answers with another class.
+
+        max( Σ Δ,  max_{m1} min_{m2} Σ_{outside m1 ∪ m2} Δ ) < 0
+
+    Under every first mask ŷ must lose with some second one. The first mask that hides the patch sees clean scores, so
+    this needs a placement where the certificate fails: the weakest one is the place to start. All pairs are too many to
+    differentiate: at every test the first masks that serve ŷ best, each with its worst second one, are picked from the
+    scores as they are.
+
+    The other way, making a rival consistent (under some first mask it wins with every second one), is harder: CIFAR-10,
+    width 256, 5x5, 30 steps, 8 images that were right and not certified: this way 8 flipped, that way 2 to 3, the
+    nearer of the two at each step 3 to 4. A rival that becomes consistent on the way counts all the same.
+    """
+
+    aim: Aim
+    masks: Regions
+    kept: Tensor | None = None  # float32 [n q i j]: 1 outside the pairs that serve ŷ best
+    every: ClassVar[int] = 5
+
+    def losses(self, scores: Scores) -> Tensor:
+        assert self.kept is not None, "refreshed at every test, the first before the first step"
+        pairs = torch.einsum("nkij,nqij->nkq", scores, self.kept)
+        leads = self.aim.lead(torch.cat([pairs, scores.sum(dim=(2, 3))[:, :, None]], dim=2))
+        return leads.amax(dim=1) / (scores.shape[2] * scores.shape[3])
+
+    @torch.no_grad()
+    def refreshed(self, scores: Scores, kept: Tensor) -> "TwoMaskGoal":
+        aim = self.aim.select(kept)
+        delta = own(scores, aim.predicted) - own(scores, aim.rival(scores.sum(dim=(2, 3))))
+        left, second = second_masks(delta, self.masks, self.masks)
+        best = left.topk(min(PAIRS, len(self.masks)), dim=1).indices  # n q
+        taken = self.masks.masks(best.flatten()) | self.masks.masks(second.gather(1, best).flatten())
+        return TwoMaskGoal(aim, self.masks, (~taken).to(scores.dtype).view(*best.shape, *taken.shape[1:]))
+
+
+def others(totals: Tensor, classes: Tensor) -> Tensor:
+    """Totals [n k ...] with each attack's own class out of the way."""
+    index = classes.reshape(-1, *(1,) * (totals.dim() - 1)).expand(-1, 1, *totals.shape[2:])
+    return totals.scatter(1, index, float("-inf"))
+
+
+def goal_for(rule: Rule, aim: Aim, regions: Regions) -> Goal:
+    """The goal against a rule; `monotone` is attacked as a plain sum, for its aggregator takes integers only."""
+    if isinstance(rule, Masked):
+        return MaskedGoal(aim, rule, regions if rule.masks is None else rule.masks.to(regions.sizes.device))
+    if isinstance(rule, TwoMask):
+        return TwoMaskGoal(aim, regions if rule.masks is None else rule.masks.to(regions.sizes.device))
+    return SumGoal(aim)

@@ -1,0 +1,84 @@
+"""The part of an image that a patch can change, and the scores that this part alone decides.
+
+A patch at l changes the scores in R(l) and no others, and a score sees no further than its receptive field r. In a
+network of stride 1 with zero padding it is therefore enough to run the window of the patch and r - 1 pixels around it:
+every score in R(l) sees pixels of the window only, so the zeros that pad the window inside the image never reach one.
+At the border of the image the window ends where the image ends, and its padding is the real one. The scores in R(l)
+are then put into the clean map. A 5x5 patch under receptive field 7 needs 17x17 of 32x32 pixels.
+
+Other networks (larger stride, brought by the user) are run on whole images, and their whole maps are used.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bagcert.scorers import ResidualScorer, Scorer
+from bagcert.shapes import Images, Scores
+from bagcert.threats.threat import Size
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """For n attacks whose patches have one size: where each window lies, and what may change in it."""
+
+    pixels: Tensor  # int64 [n hw]: the window's pixels in the flat image
+    size: Size
+    painted: Tensor  # bool [n 1 h w]: what the attacker may paint, in the window
+    reached: Tensor  # bool [n 1 h w]: R(l), in the window
+    cropped: bool
+
+    @staticmethod
+    def around(scorer: Scorer, painted: Tensor, reached: Tensor, boxes: Tensor) -> "Windows":
+        """The windows of patches painted [n h w] inside boxes [n 4] of one size, that reach the outputs [n i j]."""
+        image = scorer.footprint.image_size
+        cropped = can_crop(scorer)
+        margins = tuple(side - 1 for side in scorer.footprint.receptive_field) if cropped else image
+        patch = (int(boxes[0, 2]), int(boxes[0, 3]))
+        sizes = [min(length, side + 2 * margin) for length, side, margin in zip(image, patch, margins, strict=True)]
+        starts = [
+            (boxes[:, axis] - margins[axis]).clamp(min=0).clamp(max=image[axis] - sizes[axis])[:, None]
+            + torch.arange(sizes[axis], device=boxes.device)
+            for axis in (0, 1)
+        ]
+        pixels = (starts[0][:, :, None] * image[1] + starts[1][:, None, :]).flatten(1)
+        size = (sizes[0], sizes[1])
+        reached = crop(reached[:, None], pixels, size) if cropped else reached[:, None]
+        return Windows(pixels, size, crop(painted[:, None], pixels, size), reached, cropped)
+
+    def select(self, kept: Tensor) -> "Windows":
+        """The windows of some of the attacks."""
+        return Windows(self.pixels[kept], self.size, self.painted[kept], self.reached[kept], self.cropped)
+
+    def cut(self, images: Images) -> Images:
+        """The windows of the images, in the layout that networks are run in."""
+        return crop(images, self.pixels, self.size).contiguous(memory_format=torch.channels_last)
+
+    def paste(self, windows: Images, images: Images) -> Images:
+        """Whole attacked images: the painted pixels of the windows in the images [n c h w], nothing else."""
+        changed = torch.where(self.painted, windows, crop(images, self.pixels, self.size))
+        return put(changed, self.pixels, images)
+
+    def splice(self, scores: Scores, clean: Scores) -> Scores:
+        """The score maps of the whole attacked images, from the scores of the windows and the clean maps."""
+        if not self.cropped:
+            return scores
+        return put(torch.where(self.reached, scores, crop(clean, self.pixels, self.size)), self.pixels, clean)
+
+
+def can_crop(scorer: Scorer) -> bool:
+    """Is a window scored as it is inside the image? Known of our own networks of stride 1."""
+    return isinstance(scorer, ResidualScorer) and set(scorer.config.block_strides) == {1}
+
+
+def crop(maps: Tensor, pixels: Tensor, size: Size) -> Tensor:
+    """Of maps [n c h w], the pixels [n hw] as windows [n c h w]."""
+    index = pixels[:, None].expand(-1, maps.shape[1], -1)
+    return maps.flatten(2).gather(2, index).view(*maps.shape[:2], *size)
+
+
+def put(windows: Tensor, pixels: Tensor, maps: Tensor) -> Tensor:
+    """Maps with their pixels replaced by those of the windows."""
+    index = pixels[:, None].expand(-1, maps.shape[1], -1)
+    return maps.flatten(2).scatter(2, index, windows.flatten(2)).view_as(maps)

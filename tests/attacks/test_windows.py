@@ -1,0 +1,114 @@
+"""A window alone gives the scores of the whole attacked image."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bagcert
+from bagcert.attacks.places import Places
+from bagcert.attacks.windows import Windows
+from bagcert.scorers import Scorer
+from bagcert.scorers.residual import ResidualConfig, ResidualScorer
+from bagcert.threats import RectangleThreat, Threat, parse_threat
+
+SIZE = (18, 20)
+
+
+def network(step: str = "logits", stride: int = 1, kernels: tuple[int, ...] = (3, 1, 3)) -> ResidualScorer:
+    """Receptive field 7, random weights, and norms whose shift makes padding differ from any real feature."""
+    torch.manual_seed(0)
+    strides = (stride, *[1] * (len(kernels) - 1))
+    config = ResidualConfig(classes=4, width=16, kernels=kernels, strides=strides, paths=2, shake=False, step=step)
+    scorer = ResidualScorer(config, SIZE).eval()
+    for module in scorer.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.bias)
+    return scorer.to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]
+
+
+def attacked_everywhere(scorer: Scorer, threat: Threat) -> tuple[Windows, Tensor, Tensor, Tensor]:
+    """One random patch at each placement of a threat of one shape: windows, their pixels, whole images, clean ones."""
+    places = Places.of(threat, scorer.footprint, every=True)
+    index = torch.arange(len(places.regions))
+    boxes = places.regions.placements
+    windows = Windows.around(scorer, places.pixels(index, SIZE), places.regions.masks(index), boxes)
+    generator = torch.Generator().manual_seed(1)
+    clean = torch.rand(1, 3, *SIZE, generator=generator).expand(len(index), -1, -1, -1)
+    noise = torch.rand(len(index), 3, *windows.size, generator=generator)
+    pixels = torch.where(windows.painted, noise, windows.cut(clean))
+    return windows, pixels, windows.paste(pixels, clean), clean
+
+
+THREATS = ["5x5", "1x1", "1x20", "18x2", "7x11"]
+
+
+@pytest.mark.parametrize("patch", THREATS)
+@torch.no_grad()
+def test_spliced_scores_are_those_of_the_whole_image(patch: str) -> None:
+    """In float64 to the last digits, so the window is exact; in float32 the integers differ by rounding: one unit."""
+    scorer = network()
+    windows, pixels, whole, clean = attacked_everywhere(scorer, parse_threat(patch, SIZE))
+    assert windows.cropped
+    spliced = windows.splice(scorer.scores(pixels), scorer.scores(clean))
+    assert int((spliced - scorer.scores(whole)).abs().max()) <= 1
+    exact = scorer.double()
+    pixels, whole, clean = pixels.double(), whole.double(), clean.double()
+    spliced = windows.splice(exact.logits(pixels), exact.logits(clean))
+    torch.testing.assert_close(spliced, exact.logits(whole), rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_regions_of_any_form() -> None:
+    scorer = network()
+    masks = torch.zeros(2, *SIZE, dtype=torch.bool)
+    masks[0, 3:7, 4] = masks[0, 3, 4:7] = True  # two hooks with boxes of one size, the second at the border
+    masks[1, 14:18, 17] = masks[1, 17, 17:20] = True
+    windows, pixels, whole, clean = attacked_everywhere(scorer, parse_threat(masks, SIZE))
+    assert windows.size == (4 + 12, 3 + 12)
+    spliced = windows.splice(scorer.scores(pixels), scorer.scores(clean))
+    assert int((spliced - scorer.scores(whole)).abs().max()) <= 1
+    assert torch.equal((whole != clean).any(dim=1), masks)
+
+
+def test_only_the_patch_is_painted_and_the_callers_images_are_not() -> None:
+    scorer = network()
+    threat = parse_threat("3x4", SIZE)
+    assert isinstance(threat, RectangleThreat)
+    _, _, whole, clean = attacked_everywhere(scorer, threat)
+    for image, place in zip((whole != clean).any(dim=1), threat.placements(), strict=True):
+        painted = torch.zeros(SIZE, dtype=torch.bool)
+        painted[place.row : place.row + place.height, place.column : place.column + place.width] = True
+        assert torch.equal(image, painted)
+
+
+def test_a_window_is_as_small_as_it_can_be() -> None:
+    """17x17 pixels for 5x5 under receptive field 7; one pixel less on each side, and scores inside R(l) change."""
+    scorer = network()
+    windows, pixels, whole, clean = attacked_everywhere(scorer, parse_threat("5x5", SIZE))
+    assert windows.size == (17, 17)
+    middle = 6 * 16 + 7  # the patch at (6, 7), its window at (0, 1)
+    with torch.no_grad():
+        inside = scorer.logits(pixels[middle, None, :, 1:16, 1:16])
+        right = scorer.logits(whole[middle, None])[..., 1:16, 2:17]
+    reached = windows.reached[middle, None, :, 1:16, 1:16]
+    assert bool(((inside - right).abs() * reached > 1e-3).any())
+
+
+@torch.no_grad()
+def test_other_networks_run_whole_images() -> None:
+    strided = network(stride=2)
+    wrapped = bagcert.wrap(nn.Sequential(nn.Conv2d(3, 4, 5, padding=2), nn.ReLU()).eval(), SIZE)
+    for scorer in (strided, wrapped):
+        windows, pixels, whole, clean = attacked_everywhere(scorer, parse_threat("3x3", SIZE))
+        assert not windows.cropped and windows.size == SIZE
+        assert torch.equal(pixels, whole)
+        assert torch.equal(windows.splice(scorer.scores(pixels), scorer.scores(clean)), scorer.scores(whole))
+
+
+@torch.no_grad()
+def test_a_receptive_field_larger_than_the_image() -> None:
+    scorer = network(kernels=(3, 3, 3, 3, 3, 3, 3, 3, 3))
+    windows, pixels, whole, clean = attacked_everywhere(scorer, parse_threat("2x2", SIZE))
+    assert windows.size == SIZE
+    spliced = windows.splice(scorer.scores(pixels), scorer.scores(clean))
+    assert int((spliced - scorer.scores(whole)).abs().max()) <= 1
