@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -212,3 +213,69 @@ def test_centered_refuses_what_does_not_fit() -> None:
         Footprint.identity((4, 4)).join(Footprint.identity((4, 4)).then(Layer(1, 2)))
     with pytest.raises(UsageError, match="expected a threat to images of 4x4, got one to 5x5"):
         Footprint.identity((4, 4)).regions(parse_threat("1x1", (5, 5)))
+
+
+def test_refusals_name_rows_before_columns() -> None:
+    """Every number of each message, none equal to its neighbor."""
+    remedy = "pass footprint=Footprint.of_layers(...)"
+    for field in ((4, 5), (5, 4)):
+        with pytest.raises(UsageError) as error:
+            Footprint.centered(field, 1, (32, 32), (32, 32))
+        assert str(error.value) == (
+            f"expected an odd receptive field, got {field[0]}x{field[1]}; {remedy} for a network whose outputs are not "
+            "centered"
+        )
+    with pytest.raises(UsageError) as error:
+        Footprint.centered((7, 5), (2, 3), (32, 31), (9, 8))
+    assert str(error.value) == (
+        "expected a score grid of 16x11 for receptive field 7x5 and stride 2x3 on 32x31 images, got 9x8; "
+        f"check image_size and stride, or {remedy}"
+    )
+    with pytest.raises(UsageError) as error:
+        Footprint.identity((6, 4)).join(Footprint.identity((6, 4)).then(Layer(1, (3, 4))))
+    assert str(error.value) == "expected branches on one grid, got 6x4 and 2x1; check their strides and padding"
+    with pytest.raises(UsageError) as error:
+        Footprint.identity((4, 3)).regions(parse_threat("1x1", (5, 6)))
+    assert str(error.value) == "expected a threat to images of 4x3, got one to 5x6; build it for this image size"
+
+
+@pytest.mark.parametrize("number", [1.5, "7", (1, 2, 3), (1.0, 2), None])
+def test_sizes_are_whole_numbers(number: object) -> None:
+    with pytest.raises(UsageError) as error:
+        Footprint.centered(number, 1, (8, 8), (8, 8))  # type: ignore[arg-type]
+    assert str(error.value) == (
+        f"expected a whole number of pixels, or rows and columns, got {number}; give 7 or (7, 5)"
+    )
+
+
+def test_numbers_of_numpy_are_whole_numbers() -> None:
+    assert pair(np.int64(3)) == (3, 3)  # type: ignore[arg-type]
+    assert pair([np.uint8(3), 5]) == (3, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("field", "stride"), [((3, 5), (2, 3)), ((5, 3), (1, 2)), ((1, 1), (1, 1))])
+def test_centered_fields_differ_by_axis(field: tuple[int, int], stride: tuple[int, int]) -> None:
+    """Output (i, j) sees the pixels within half a field of (i, j) times the stride, and no others."""
+    size, grid = (8, 9), (-(-8 // stride[0]), -(-9 // stride[1]))
+    footprint = Footprint.centered(field, stride, size, grid)
+    assert footprint.grid == grid
+    regions = footprint.regions(parse_threat("1x1", size))
+    for place, (row, column) in enumerate(itertools.product(range(size[0]), range(size[1]))):
+        for i, j in itertools.product(range(grid[0]), range(grid[1])):
+            near = abs(i * stride[0] - row) <= field[0] // 2 and abs(j * stride[1] - column) <= field[1] // 2
+            assert bool(regions.masks()[place, i, j]) == near
+
+
+def test_matrices_are_booleans() -> None:
+    for footprint in (Footprint.ablation((2, 3), (4, 3)), Footprint.centered(3, 1, (4, 4), (4, 4))):
+        for branch in footprint.branches:
+            assert branch.rows.dtype == branch.columns.dtype == torch.bool
+
+
+def test_outputs_that_see_nothing_have_no_extent() -> None:
+    start = Footprint.identity((1, 3))
+    blind, half = torch.zeros(2, 1) > 0, torch.tensor([[False, True, False], [False, False, False]])
+    assert start.mapped(blind, half).receptive_field == (0, 1)
+    assert start.mapped(torch.ones(1, 1), torch.zeros(1, 3)).receptive_field == (1, 0)
+    gaps = torch.tensor([[False, True, False], [True, False, True]])
+    assert start.mapped(torch.ones(1, 1), gaps).receptive_field == (1, 3)

@@ -83,3 +83,34 @@ def test_region_masks_refused(masks: torch.Tensor) -> None:
 def test_a_threat_to_other_images_is_refused() -> None:
     with pytest.raises(UsageError, match="expected a threat to images of 4x4, got one to 5x5; build it for this image"):
         parse_threat(parse_threat("2x2", (5, 5)), (4, 4))
+
+
+def test_regions_are_described_by_the_largest() -> None:
+    masks = torch.zeros(3, 4, 5, dtype=torch.bool)
+    masks[0, 1, 2:4] = masks[1, 2, :3] = masks[2, 0, 0] = True
+    assert parse_threat(masks, (4, 5)).describe() == "3 regions of up to 3 pixels of 4x5"
+
+
+@pytest.mark.parametrize("patch", [None, 5, (5, 5)])
+def test_what_is_no_threat_is_refused(patch: object) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_threat(patch, (8, 8))  # type: ignore[arg-type]
+    assert str(error.value) == (
+        f"expected a patch like 5x5, a threat or region masks, got {patch}; write height x width"
+    )
+
+
+@pytest.mark.parametrize(
+    ("masks", "got"),
+    [
+        (torch.zeros(2, 3, 3), "torch.float32 [2, 3, 3]"),
+        (torch.zeros(3, 3, dtype=torch.bool), "torch.bool [3, 3]"),
+        (torch.zeros(2, 0, 3, dtype=torch.bool), "torch.bool [2, 0, 3]"),
+    ],
+)
+def test_the_whole_refusal_of_region_masks(masks: torch.Tensor, got: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_threat(masks, (3, 3))
+    assert str(error.value) == (
+        f"expected region masks as booleans of shape [regions, height, width], got {got}; stack one mask per region"
+    )

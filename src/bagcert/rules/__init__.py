@@ -19,7 +19,7 @@ def find_rule(rule: str | Rule) -> Rule:
         return rule
     if rule == Monotone.name:
         raise UsageError("expected an aggregator for rule 'monotone', got none; pass rule=Monotone(aggregate)")
-    if rule not in NAMED_RULES:
+    if str(rule) not in NAMED_RULES:
         raise unknown_name("a rule", str(rule), [*NAMED_RULES, Monotone.name])
     return NAMED_RULES[rule]()
 

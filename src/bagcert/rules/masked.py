@@ -48,7 +48,7 @@ class Masked(Rule):
     def __post_init__(self) -> None:
         try:
             share = Fraction(self.threshold)
-        except (ValueError, TypeError, ZeroDivisionError) as error:
+        except (ValueError, TypeError, ArithmeticError) as error:
             raise UsageError(f"expected T as a fraction like 1/2, got '{self.threshold}'; write p/q") from error
         if isinstance(self.threshold, float) or not 0 <= share < 1 or share.denominator > LARGEST_DENOMINATOR:
             raise UsageError(
@@ -89,16 +89,12 @@ class Masked(Rule):
         attacked = regions.masks()
         touches = masks.sums(attacked.to(torch.int64)) > 0  # v n
         part, whole = self.share
-        bounds = []
+        bounds = torch.empty(len(maps) * len(attacked), dtype=torch.int64, device=maps.device)
         for rows in pieces(len(maps) * len(attacked), masks, maps.device):
             place = rows % len(attacked)
             rest = maps[rows // len(attacked)].masked_fill(attacked[place], 0)
             total, inside = sums(rest)[:, None].long(), masks.sums(rest).long()
             if not always:
                 inside = torch.where(touches[place] | (inside * whole > total * part), inside, 0)
-            bounds.append(total[:, 0] - inside.amax(dim=1).clamp(min=0))
-        return (
-            torch.cat(bounds).view(len(maps), len(attacked))
-            if bounds
-            else attacked.new_empty(0, len(attacked), dtype=torch.int64)
-        )
+            bounds[rows] = total[:, 0] - inside.amax(dim=1).clamp(min=0)
+        return bounds.view(len(maps), len(attacked))

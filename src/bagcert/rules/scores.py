@@ -52,7 +52,8 @@ def read_scores(
     `uncertain` marks 0/1 votes that count as the attacker's wherever they are. `slack=e` says that each fixed-point
     score may be off by e units, so that a sum of Δ over n cells must exceed 2·e·n.
     """
-    tensor = torch.from_numpy(np.array(scores)) if isinstance(scores, np.ndarray) else scores
+    bounds = whole_bounds(bounds)
+    tensor = as_tensor(scores)
     if tensor.dim() != 4 or tensor.shape[2] * tensor.shape[3] == 0:
         raise UsageError(
             f"expected scores of shape [images, classes, rows, columns], got {list(tensor.shape)}; "
@@ -64,7 +65,8 @@ def read_scores(
     check_bounds(values, bounds)
     if not isinstance(slack, Integral) or slack < 0:
         raise UsageError(f"expected slack as a whole number of score units >= 0, got {slack}; round it up")
-    values = fitting_type(values, bounds, int(slack))
+    slack = int(slack)
+    values = fitting_type(values, bounds, slack)
     if uncertain is not None:
         if bounds != (0, 1) or slack:
             raise UsageError("expected uncertain votes with bounds=(0, 1) and no slack, got others; use slack instead")
@@ -78,6 +80,29 @@ def read_scores(
     if slack:
         return IntegerScores(values, values - slack, values + slack, bounds)
     return IntegerScores(values, values, values, bounds)
+
+
+def as_tensor(scores: "Tensor | np.ndarray") -> Tensor:
+    """A tensor as it is; a copy of an array."""
+    if isinstance(scores, Tensor):
+        return scores
+    try:
+        return torch.from_numpy(np.array(scores))
+    except (TypeError, ValueError) as error:
+        kind = scores.dtype if isinstance(scores, np.ndarray) else type(scores).__name__
+        raise UsageError(
+            f"expected scores as a tensor or an array of numbers, got {kind}; convert them by np.array(scores, float)"
+        ) from error
+
+
+def whole_bounds(bounds: Bounds | None) -> Bounds | None:
+    """The same bounds as Python's own integers: those of NumPy overflow."""
+    if bounds is None:
+        return None
+    numbers = [bound for bound in bounds if isinstance(bound, Integral)] if isinstance(bounds, tuple | list) else []
+    if len(numbers) != 2 or len(bounds) != 2 or numbers[0] >= numbers[1]:
+        raise UsageError(f"expected bounds as two whole numbers, lowest first, got {bounds}; for votes use (0, 1)")
+    return int(numbers[0]), int(numbers[1])
 
 
 def to_integers(scores: Tensor, bounds: Bounds | None) -> Tensor:
@@ -94,15 +119,16 @@ def to_integers(scores: Tensor, bounds: Bounds | None) -> Tensor:
                 "and declare their bounds"
             )
     small = scores.dtype in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)
-    return scores.to(torch.int32 if small else torch.int64)
+    values = scores.to(torch.int32 if small else torch.int64)
+    if scores.dtype == torch.uint64 and bool((values < 0).any()):
+        raise UsageError("expected scores below 2**63, got larger unsigned ones; use a coarser fixed-point grid")
+    return values
 
 
 def check_bounds(values: Tensor, bounds: Bounds | None) -> None:
     if bounds is None:
         return
     low, high = bounds
-    if not (isinstance(low, Integral) and isinstance(high, Integral) and low < high):
-        raise UsageError(f"expected bounds as two whole numbers, lowest first, got {bounds}; for votes use (0, 1)")
     least, most = extremes(values) if values.numel() else (low, high)
     if not (low <= least and most <= high):
         raise UsageError(

@@ -156,13 +156,9 @@ def exact_certificate(
         held = torch.where(covers, under[:, None], torch.iinfo(under.dtype).min).max(dim=2)  # b regions
         place = held.values.argmin(dim=1)
         mask = held.indices[everyone, place]
-    left = torch.cat(
-        [
-            outside_pairs(delta[part], mask[part], masks)
-            for part in pieces(len(mask), masks, mask.device, delta.shape[1])
-        ]
-        or [torch.empty(0, *leads.shape[1:], dtype=leads.dtype, device=mask.device)]
-    )
+    left = torch.empty_like(leads)
+    for part in pieces(len(mask), masks, mask.device, width=delta.shape[1]):
+        left[part] = outside_pairs(delta[part], mask[part], masks)
     left = rivals_only(left, predicted).flatten(1)
     lead, pair = left.min(dim=1)
     return Certificate(

@@ -9,6 +9,7 @@ one adds nothing.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -23,7 +24,10 @@ IntOrPair = int | tuple[int, int]
 
 def pair(value: IntOrPair) -> tuple[int, int]:
     """The same number for rows and columns, unless both are given."""
-    return (value, value) if isinstance(value, int) else value
+    numbers = (value, value) if isinstance(value, Integral) else tuple(value) if isinstance(value, Iterable) else ()
+    if len(numbers) != 2 or not all(isinstance(number, Integral) for number in numbers):
+        raise UsageError(f"expected a whole number of pixels, or rows and columns, got {value}; give 7 or (7, 5)")
+    return int(numbers[0]), int(numbers[1])
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,7 @@ def touched(seen: Tensor, length: int) -> Tensor:
 def extent(seen: Tensor) -> int:
     """The widest span of inputs, from first to last, that one output sees."""
     places = torch.arange(seen.shape[1])
-    last = torch.where(seen, places, -1).amax(dim=1)
+    last = torch.where(seen, places, 0).amax(dim=1)
     first = torch.where(seen, places, seen.shape[1]).amin(dim=1)
     return int((last - first + 1).clamp(min=0).max())
 

@@ -123,6 +123,8 @@ def parse_threat(patch: "str | Threat | Tensor | np.ndarray", image_size: Size) 
     threat = RegionThreat(patch) if isinstance(patch, Tensor) else patch
     if isinstance(threat, str):
         return RectangleThreat(image_size, parse_shapes(threat, image_size))
+    if not isinstance(threat, Threat):
+        raise UsageError(f"expected a patch like 5x5, a threat or region masks, got {patch}; write height x width")
     if threat.image_size != image_size:
         raise UsageError(
             f"expected a threat to images of {image_size[0]}x{image_size[1]}, got one to "

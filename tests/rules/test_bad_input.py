@@ -1,0 +1,282 @@
+"""Every mistake a caller can make with scores: one line that says what was expected, what came and what to do."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import bagcert
+from bagcert.errors import UsageError
+from bagcert.rules import Masked, Monotone, TwoMask, capped_sum, read_scores, weighted_sum
+from bagcert.threats import Footprint, parse_threat
+
+VOTES = torch.zeros(2, 3, 6, 6, dtype=torch.int64)
+VOTES[:, 1] = 1
+LARGE = torch.full((1, 2, 4, 4), 2**50)
+SMALL_MASKS = Footprint.identity((6, 6)).regions(parse_threat("1x2", (6, 6))).maximal()
+BOUNDS = "expected bounds as two whole numbers, lowest first, got {}; for votes use (0, 1)"
+SLACK = "expected slack as a whole number of score units >= 0, got {}; round it up"
+AGGREGATOR = (
+    "expected an aggregator from int64 [maps, rows, columns] to int64 [maps], got {}; "
+    "sum over the last two axes and keep whole numbers"
+)
+SHAPE = (
+    "expected scores of shape [images, classes, rows, columns], got {}; "
+    "add the missing axes (scores[None] makes a batch of one)"
+)
+FRACTIONS = (
+    "expected {}, got fractions; round scores to a fixed-point grid, (scores * 256).round(), and declare their bounds"
+)
+FINITE = "expected finite scores, got NaN or infinity; check the network's output"
+NUMBERS = "expected scores as a tensor or an array of numbers, got {}; convert them by np.array(scores, float)"
+PATCH = "expected a patch of 1x1 up to 6x6, got {}; choose a patch that fits into the image"
+LARGER = (
+    "expected a threat whose every footprint lies inside one of the rule's masks, got a larger one; "
+    "build the rule for this threat"
+)
+DOUBT = "expected uncertain as booleans of shape [2, 3, 6, 6], got {}; mark each vote"
+OTHERS = "expected uncertain votes with bounds=(0, 1) and no slack, got others; use slack instead"
+FALLING = "expected a monotone aggregator, got one that falls as scores rise; use another rule"
+FIELD = (
+    "expected an odd receptive field, got {}; "
+    "pass footprint=Footprint.of_layers(...) for a network whose outputs are not centered"
+)
+
+
+def with_value(value: float) -> Tensor:
+    scores = VOTES.double()
+    scores[1, 2, 3, 4] = value
+    return scores
+
+
+def one_cell(value: int) -> Tensor:
+    """The votes, but with this value in the first cell of every map."""
+    scores = VOTES.clone()
+    scores[:, :, 0, 0] = value
+    return scores
+
+
+def total(maps: Tensor) -> Tensor:
+    return maps.sum(dim=(-2, -1))
+
+
+# What is wrong, the arguments besides the votes, and the whole message.
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "no batch": ({"scores": VOTES[0]}, SHAPE.format("[3, 6, 6]")),
+    "five axes": ({"scores": VOTES[None]}, SHAPE.format("[1, 2, 3, 6, 6]")),
+    "no rows": ({"scores": VOTES[:, :, :0]}, SHAPE.format("[2, 3, 0, 6]")),
+    "no columns": ({"scores": VOTES[..., :0]}, SHAPE.format("[2, 3, 6, 0]")),
+    "one class": ({"scores": VOTES[:, :1]}, "expected at least 2 classes, got 1; a single class has no rival"),
+    "no class": ({"scores": VOTES[:, :0]}, "expected at least 2 classes, got 0; a single class has no rival"),
+    "fractions as votes": ({"scores": with_value(0.5)}, FRACTIONS.format("votes of 0 or 1")),
+    "fractions": ({"scores": with_value(0.5), "bounds": (0, 9)}, FRACTIONS.format("whole numbers")),
+    "fractions without bounds": ({"scores": with_value(0.5), "bounds": None}, FRACTIONS.format("whole numbers")),
+    "nan": ({"scores": with_value(float("nan"))}, FINITE),
+    "infinity": ({"scores": with_value(float("inf"))}, FINITE),
+    "minus infinity": ({"scores": with_value(float("-inf")), "bounds": None}, FINITE),
+    "complex": (
+        {"scores": VOTES.to(torch.complex64)},
+        "expected real scores, got torch.complex64; take a real part or a magnitude",
+    ),
+    "a list": ({"scores": [["x"]]}, NUMBERS.format("list")),
+    "words": ({"scores": np.full((2, 3, 6, 6), "1")}, NUMBERS.format("<U1")),
+    "objects": ({"scores": np.full((2, 3, 6, 6), None)}, NUMBERS.format("object")),
+    "long floats": ({"scores": np.zeros((2, 3, 6, 6), np.longdouble)}, NUMBERS.format(np.dtype(np.longdouble))),
+    "foreign bytes": ({"scores": np.zeros((2, 3, 6, 6), ">f4")}, NUMBERS.format(">f4")),
+    "above the bounds": (
+        {"scores": with_value(2)},
+        "expected scores in 0..1, got 0..2; declare their bounds, or bounds=None for two-mask",
+    ),
+    "below the bounds": (
+        {"scores": with_value(-1), "bounds": (0, 5)},
+        "expected scores in 0..5, got -1..1; declare their bounds, or bounds=None for two-mask",
+    ),
+    "bounds reversed": ({"bounds": (1, 0)}, BOUNDS.format("(1, 0)")),
+    "bounds equal": ({"bounds": (1, 1)}, BOUNDS.format("(1, 1)")),
+    "a fractional lower bound": ({"bounds": (0.0, 1)}, BOUNDS.format("(0.0, 1)")),
+    "a fractional upper bound": ({"bounds": (0, 1.5)}, BOUNDS.format("(0, 1.5)")),
+    "three bounds": ({"bounds": (0, 1, 2)}, BOUNDS.format("(0, 1, 2)")),
+    "one bound": ({"bounds": 1}, BOUNDS.format("1")),
+    "scores too large": (
+        {"scores": LARGE, "bounds": None},
+        "expected scores within ±70368744177664, got up to 1125899906842624; use a coarser fixed-point grid",
+    ),
+    "bounds too large": (
+        {"bounds": (0, 2**60)},
+        f"expected scores within ±{2**53 // 288}, got up to {2**60}; use a coarser fixed-point grid",
+    ),
+    "bounds of numpy too large": (
+        {"bounds": (np.int64(0), np.int64(2**62)), "rule": "largest-region"},
+        f"expected scores within ±{2**53 // 288}, got up to {2**62}; use a coarser fixed-point grid",
+    ),
+    "slack too large": (
+        {"bounds": (0, 1), "slack": 2**45},
+        f"expected scores within ±{2**53 // 288}, got up to {2**45 + 1}; use a coarser fixed-point grid",
+    ),
+    "unsigned beyond int64": (
+        {"scores": np.full((1, 2, 4, 4), 2**64 - 1, np.uint64), "bounds": None},
+        "expected scores below 2**63, got larger unsigned ones; use a coarser fixed-point grid",
+    ),
+    "negative slack": ({"slack": -1}, SLACK.format("-1")),
+    "fractional slack": ({"slack": 0.5}, SLACK.format("0.5")),
+    "nan as slack": ({"slack": float("nan")}, SLACK.format("nan")),
+    "uncertain numbers": ({"uncertain": VOTES}, DOUBT.format("torch.int64 [2, 3, 6, 6]")),
+    "uncertain images": ({"uncertain": VOTES[:, 0] > 0}, DOUBT.format("torch.bool [2, 6, 6]")),
+    "uncertain with slack": ({"uncertain": VOTES > 0, "slack": 1}, OTHERS),
+    "uncertain with bounds": ({"uncertain": VOTES > 0, "bounds": (0, 2)}, OTHERS),
+    "uncertain without bounds": ({"uncertain": VOTES > 0, "bounds": None}, OTHERS),
+    "a rule misspelt": (
+        {"rule": "tow-mask"},
+        "expected a rule in every-region, largest-region, masked, monotone, two-mask, got 'tow-mask'; "
+        "did you mean 'two-mask'?",
+    ),
+    "a rule unheard of": (
+        {"rule": "zzz"},
+        "expected a rule in every-region, largest-region, masked, monotone, two-mask, got 'zzz'; choose one of these",
+    ),
+    "a rule that is none": (
+        {"rule": []},
+        "expected a rule in every-region, largest-region, masked, monotone, two-mask, got '[]'; choose one of these",
+    ),
+    "monotone by name": (
+        {"rule": "monotone"},
+        "expected an aggregator for rule 'monotone', got none; pass rule=Monotone(aggregate)",
+    ),
+    "an aggregator of floats": (
+        {"rule": Monotone(lambda maps: total(maps).float())},
+        AGGREGATOR.format("torch.float32 [6]"),
+    ),
+    "an aggregator of rows": (
+        {"rule": Monotone(lambda maps: maps.sum(dim=-1))},
+        AGGREGATOR.format("torch.int64 [6, 6]"),
+    ),
+    "a falling aggregator": ({"rule": Monotone(lambda maps: -total(maps))}, FALLING),
+    "an aggregator that falls at the top": (
+        {"scores": one_cell(0), "rule": Monotone(lambda maps: total(maps) % 36)},
+        FALLING,
+    ),
+    "an aggregator that falls at the bottom": (
+        {"scores": one_cell(1), "rule": Monotone(lambda maps: (total(maps) - 1) % 37)},
+        FALLING,
+    ),
+    "masked with negative scores": (
+        {"rule": "masked", "bounds": (-1, 1), "patch": "1x1"},
+        "expected scores of at least 0 for rule 'masked', got bounds from -1; shift them",
+    ),
+    "an even receptive field": ({"receptive_field": 4}, FIELD.format("4x4")),
+    "a receptive field of nothing": (
+        {"receptive_field": 0},
+        "expected receptive field and stride of at least 1, got 0; give pixels",
+    ),
+    "a stride of nothing": (
+        {"stride": (1, -2), "image_size": 6},
+        "expected receptive field and stride of at least 1, got -2; give pixels",
+    ),
+    "a fractional receptive field": (
+        {"receptive_field": 1.5},
+        "expected a whole number of pixels, or rows and columns, got 1.5; give 7 or (7, 5)",
+    ),
+    "another image size": (
+        {"image_size": (6, 9)},
+        "expected a score grid of 6x9 for receptive field 3x3 and stride 1x1 on 6x9 images, got 6x6; "
+        "check image_size and stride, or pass footprint=Footprint.of_layers(...)",
+    ),
+    "the footprint of another network": (
+        {"footprint": Footprint.identity((5, 7))},
+        "expected scores on the footprint's 5x7 grid, got 6x6; give the footprint of the network that made them",
+    ),
+}
+
+
+@pytest.mark.parametrize("call", [bagcert.certify_scores, bagcert.certified_size], ids=["certificate", "size"])
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_told_in_one_line(mistake: str, call: Callable[..., object]) -> None:
+    arguments, words = MISTAKES[mistake]
+    with pytest.raises(UsageError) as error:
+        call(**{"scores": VOTES, "receptive_field": 3, "patch": "2x2", **arguments})
+    assert str(error.value) == words
+    assert re.fullmatch("expected .*, got .*; .+", words) and "\n" not in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"patch": "7x1"}, PATCH.format("7x1")),
+        ({"patch": "1x7"}, PATCH.format("1x7")),
+        ({"patch": "0x1"}, PATCH.format("0x1")),
+        ({"patch": "1x0"}, PATCH.format("1x0")),
+        ({"patch": "2x2", "receptive_field": 1, "rule": TwoMask(SMALL_MASKS)}, LARGER),
+        ({"patch": "2x2", "receptive_field": 1, "rule": TwoMask(SMALL_MASKS), "exact": False}, LARGER),
+        ({"patch": "1x3", "receptive_field": 1, "rule": Masked("1/2", SMALL_MASKS)}, LARGER),
+    ],
+)
+def test_threats_that_do_not_fit(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError) as error:
+        bagcert.certify_scores(VOTES, **arguments)
+    assert str(error.value) == words
+
+
+@pytest.mark.parametrize("rule", ["largest-region", "every-region", "masked", Monotone(capped_sum(9))])
+def test_rules_that_need_bounds_say_so(rule: Any) -> None:
+    name = rule if isinstance(rule, str) else rule.name
+    with pytest.raises(UsageError) as error:
+        bagcert.certify_scores(VOTES, "1x1", 3, rule=rule, bounds=None)
+    assert str(error.value) == f"expected bounds for rule '{name}', got None; declare bounds=(lowest, highest) score"
+
+
+def test_two_mask_needs_no_bounds() -> None:
+    shifted = bagcert.certify_scores(VOTES * 10 - 5, "1x1", 3, bounds=None)
+    assert shifted.certified.tolist() == [True, True]
+
+
+@pytest.mark.parametrize("name", ["masked", "two-mask"])
+def test_sizes_under_masks_need_their_threat(name: str) -> None:
+    with pytest.raises(UsageError) as error:
+        bagcert.certified_size(VOTES, 3, rule=name)
+    assert str(error.value) == (
+        f"expected the threat that the masks of '{name}' are built for, got none; pass patch='8x8'"
+    )
+
+
+@pytest.mark.parametrize("threshold", ["x", "1/0", None, float("nan"), float("inf"), "1/2/3", np.float32(0.5)])
+def test_thresholds_that_are_no_fraction(threshold: Any) -> None:
+    with pytest.raises(UsageError) as error:
+        Masked(threshold)
+    assert str(error.value) == f"expected T as a fraction like 1/2, got '{threshold}'; write p/q"
+
+
+@pytest.mark.parametrize("threshold", ["3/2", 1, "1", "-1/2", -1, 0.5, 0.0, "1/1025", "2/1025", np.float64(0.5), 0.7])
+def test_thresholds_that_are_not_exact_or_out_of_range(threshold: Any) -> None:
+    with pytest.raises(UsageError) as error:
+        Masked(threshold)
+    assert str(error.value) == (
+        f"expected T as an exact fraction p/q with 0 <= T < 1 and q <= 1024, got {threshold}; write it as '1/2'"
+    )
+
+
+@pytest.mark.parametrize(("threshold", "share"), [("1/1024", (1, 1024)), ("2/6", (1, 3)), (0, (0, 1)), ("0.5", (1, 2))])
+def test_exact_thresholds(threshold: Any, share: tuple[int, int]) -> None:
+    assert Masked(threshold).share == share
+
+
+@pytest.mark.parametrize("weights", [torch.ones(6, 6), torch.tensor([[-1]]), torch.tensor([[3, -1, 0]])])
+def test_weights_that_are_not_whole(weights: Tensor) -> None:
+    with pytest.raises(UsageError) as error:
+        weighted_sum(weights)
+    assert str(error.value) == "expected whole weights >= 0, got others; scale and round them"
+
+
+def test_weights_may_be_zero() -> None:
+    assert weighted_sum(torch.tensor([[0, 3]]))(torch.tensor([[[5, 2]]])).tolist() == [6]
+
+
+def test_regions_of_another_grid_are_refused() -> None:
+    with pytest.raises(UsageError) as error:
+        TwoMask().certify(read_scores(VOTES[:, :, :5]), SMALL_MASKS)
+    assert str(error.value) == (
+        "expected scores on a 6x6 grid, got 5x6; give the footprint of the network that made them"
+    )
