@@ -6,6 +6,7 @@ Nothing here shares code with the package: a region is a frozenset of cells, a s
 import itertools
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from math import floor
 
 Cell = tuple[int, int]
 Region = frozenset[Cell]
@@ -122,3 +123,47 @@ def largest_lead(scores: Map, predicted: int, regions: list[Region], width: int 
         for rival in range(len(scores))
         if rival != predicted
     )
+
+
+def guarded(low: Map, high: Map, predicted: int) -> Map:
+    """The worst map inside a guard band: the least for the predicted class, the most for its rivals."""
+    return [low[label] if label == predicted else high[label] for label in range(len(low))]
+
+
+def covered_lead(scores: Map, predicted: int, regions: list[Region], masks: list[Region]) -> int:
+    """Every region takes the best mask that holds it; that mask leaves the least over second masks and rivals."""
+    under = {
+        first: min(
+            total(scores, predicted, first | second) - total(scores, rival, first | second)
+            for second in masks
+            for rival in set(range(len(scores))) - {predicted}
+        )
+        for first in masks
+    }
+    return min(max(under[mask] for mask in masks if region <= mask) for region in regions)
+
+
+def masked_lead(
+    scores: Map, predicted: int, regions: list[Region], masks: list[Region], threshold: Fraction, every: bool = False
+) -> int:
+    """PatchGuard's lemma; `every` counts every mask, as a guard band must."""
+    leads = []
+    for region in regions:
+        clean = total(scores, predicted, region)
+        windows = [(mask, clean - total(scores, predicted, region | mask)) for mask in masks]
+        lost = [window for mask, window in windows if every or mask & region or window > threshold * clean]
+        for rival in set(range(len(scores))) - {predicted}:
+            most = total(scores, rival, region) / (1 - threshold)
+            leads.append(clean - max(0, *lost, 0) - floor(most))
+    return min(leads)
+
+
+def monotone_lead(
+    scores: Map, predicted: int, regions: list[Region], bounds: tuple[int, int], aggregate: Callable[[list[int]], int]
+) -> int:
+    def worst(label: int, region: Region) -> int:
+        bound = bounds[0] if label == predicted else bounds[1]
+        return aggregate([bound if (i, j) in region else scores[label][i][j] for i, j in cells(scores)])
+
+    rivals = set(range(len(scores))) - {predicted}
+    return min(worst(predicted, region) - worst(rival, region) for region in regions for rival in rivals)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bagcert.threats import Footprint, Regions, parse_threat
+from bagcert.threats import Footprint, Layer, Regions, parse_threat
 from tests.rules.test_properties import networks, threats
 
 SLOWLY = settings(deadline=None, max_examples=80, derandomize=True)
@@ -52,3 +52,25 @@ def test_a_patch_that_reaches_nothing_leaves_one_empty_region() -> None:
     assert as_sets(regions) == [frozenset()]
     blind = Footprint.identity((2, 2)).mapped(torch.zeros(2, 2) > 0, torch.eye(2) > 0)
     assert as_sets(blind.regions(parse_threat("1x1", (2, 2))).maximal()) == [frozenset()]
+
+
+def test_of_equal_regions_the_shape_written_first_keeps_its_own() -> None:
+    """Behind a pool of 2x2 a pixel and a pair in its cell reach the same output."""
+    footprint = Footprint.of_layers([Layer(2, 2)], (4, 4))
+    for patch, shape in (("1x1+1x2", [1, 1]), ("1x2+1x1", [1, 2])):
+        regions = footprint.regions(parse_threat(patch, (4, 4)))
+        kept = regions.maximal()
+        assert sorted(map(sorted, as_sets(kept))) == [[(i, 0), (i, 1)] for i in (0, 1)]
+        assert kept.placements[:, 2:].tolist() == [[1, 2]] * 2  # a pair across the seam of two cells
+        alike = Footprint.of_layers([Layer(4, 4)], (4, 4)).regions(parse_threat(patch, (4, 4))).maximal()
+        assert alike.placements[:, 2:].tolist() == [shape]
+
+
+def test_callers_get_their_own_masks() -> None:
+    """Writing into the masks handed out changes no region."""
+    cross = Footprint.identity((3, 3)).then(Layer((3, 1), padding=(1, 0)))
+    for footprint in (cross, cross.join(Footprint.identity((3, 3)).then(Layer((1, 3), padding=(0, 1))))):
+        regions = footprint.regions(parse_threat("1x1", (3, 3)))
+        regions.masks().fill_(True)
+        regions.masks(torch.tensor([0])).fill_(True)
+        assert regions.masks(torch.tensor([0])).sum() == regions.sizes[0] < 9
