@@ -5,11 +5,13 @@ import sys
 import typer
 from rich.console import Console
 
+from bagcert.cli.attack import attack
 from bagcert.cli.certify import certify
 from bagcert.cli.data import data
 from bagcert.cli.models import models
 from bagcert.cli.ship import ship
 from bagcert.cli.train import train
+from bagcert.cli.verify import verify
 from bagcert.errors import UsageError
 
 app = typer.Typer(
@@ -24,6 +26,8 @@ app.command()(train)
 app.command()(models)
 app.command()(ship)
 app.command()(certify)
+app.command()(attack)
+app.command()(verify)
 
 
 def main() -> None:

@@ -1,0 +1,48 @@
+"""`bagcert verify`: does every stored certificate follow from the stored scores?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from bagcert.evaluation.rows import parse_lines
+from bagcert.evaluation.verifying.verify import Verdict, verify_rows
+
+SHOWN = 20
+
+
+def verify(
+    rows: Annotated[Path, typer.Argument(help="rows written by `bagcert certify --scores`")],
+) -> None:
+    """Check every certificate again with separate, plain and slow code; exit code 1 if any does not hold."""
+    columns = ("verifying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=len(parse_lines(rows).images))
+        verdict = verify_rows(rows, lambda images: progress.advance(task, images))
+    for line in words(verdict):
+        typer.echo(line)
+    if verdict.problems:
+        raise typer.Exit(1)
+
+
+def words(verdict: Verdict) -> list[str]:
+    """What was checked, under which assumptions, and what does not hold."""
+    header = verdict.header
+    low, high = header["scores"]["bounds"]
+    field = "x".join(map(str, header["footprint"]["receptive_field"]))
+    lines = [
+        f"checked {verdict.certificates} certificates of {verdict.images} images from their stored scores",
+        f"taken as given: weights {header['weights_sha256'][:12]} gave these scores, in {low}..{high} for any image, "
+        f"each seeing {field} pixels by {len(header['footprint']['layers'])} layers",
+    ]
+    if not verdict.problems:
+        return [*lines, "all hold, and so do the accuracies"]
+    for problem in verdict.problems[:SHOWN]:
+        where = "file" if problem.image is None else f"image {problem.image}"
+        lines.append(f"{where}: {problem.words}")
+    if len(verdict.problems) > SHOWN:
+        lines.append(f"and {len(verdict.problems) - SHOWN} more")
+    images = sorted({problem.image for problem in verdict.problems if problem.image is not None})
+    return [*lines, f"{len(verdict.problems)} do not hold; images: {', '.join(map(str, images)) or 'none'}"]

@@ -1,0 +1,1 @@
+"""A second opinion on stored certificates: plain, slow code that shares nothing with rules/ and threats/."""

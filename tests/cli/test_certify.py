@@ -1,0 +1,165 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import bagcert
+from bagcert.evaluation import certifying
+from bagcert.evaluation.intervals import wilson
+from bagcert.evaluation.rows import Evaluation, read_rows
+from bagcert.evaluation.scores import read_chunk, scores_folder
+from tests.cli.calling import call
+from tests.evaluation.digit_runs import DIGITS, save_digit_run
+
+CHOICES = ["--patch", "1x1", "--patch", "1x3", "--rule", "every-region", "--rule", "two-mask"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return save_digit_run(tmp_path / "run")
+
+
+def test_every_rule_times_every_patch(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passes: list[int] = []
+    plain = bagcert.Defense.scores
+
+    def counted(self: bagcert.Defense, images: torch.Tensor) -> object:
+        passes.append(len(images))
+        return plain(self, images)
+
+    monkeypatch.setattr(bagcert.Defense, "scores", counted)
+    assert call(monkeypatch, "certify", str(run), *CHOICES, "--out", "rows.jsonl", "--json") == 0
+    assert sum(passes) == len(DIGITS.split("test")), "one forward pass per image"
+    said = json.loads(capsys.readouterr().out)
+    rows = read_rows(Path("rows.jsonl"))
+    assert list(said) == ["model", "data", "images", "clean_accuracy", "results", "seconds", "device"]
+    assert (said["model"], said["data"], said["images"]) == (str(run), "digits", len(rows.labels))
+    assert [(entry["patch"], entry["rule"]) for entry in said["results"]] == [
+        (patch, rule) for patch in ("1x1", "1x3") for rule in ("every-region", "two-mask")
+    ]
+    assert said["clean_accuracy"] == said["results"][0]["clean_accuracy"]
+    images = torch.cat([batch.images for batch in DIGITS.split("test").batches(100, "cpu")])
+    for entry in said["results"]:
+        fresh = bagcert.load(run).against(entry["patch"], entry["rule"]).certify(images, exact=False)
+        right = fresh.predicted == rows.labels
+        assert entry["clean_accuracy"] == float(right.double().mean())
+        proven = int((right & fresh.certified).sum())
+        assert entry["certified_accuracy"] == proven / len(right)
+        assert entry["interval"] == list(wilson(proven, len(right)))
+    header = rows.header
+    assert header["weights_sha256"] and header["data"]["digest"] == DIGITS.digest and header["split"] == "test"
+    assert header["footprint"]["receptive_field"] == [5, 5] and header["scores"]["bounds"] == [0, 1]
+    assert header["versions"]["torch"] == torch.__version__ and header["device"].startswith("CPU")
+
+
+def test_defaults_are_the_cards_and_the_same_command_continues(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert call(monkeypatch, "certify", "run", "--limit", "7", "--device", "cpu") == 0
+        (path,) = Path("rows").iterdir()
+        assert list(read_rows(path).results) == [Evaluation("1x1", "every-region")]
+    out = capsys.readouterr().out
+    assert "1x1 pixels (1.56 %) of 8x8" in out and f"7 images of digits in 0 s; rows: {path}" in out
+    assert call(monkeypatch, "certify", "run", "--limit", "8") == 0
+    assert len(list(Path("rows").iterdir())) == 2, "another question has another file"
+
+
+def test_ctrl_c_keeps_the_rows_and_says_how_to_go_on(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, calls = certifying.certified, [0]
+
+    def interrupted(*arguments: object) -> object:
+        calls[0] += 1
+        if calls[0] == 3:
+            raise KeyboardInterrupt
+        return plain(*arguments)  # type: ignore[arg-type]
+
+    command = ("certify", "run", *CHOICES, "--out", "a b.jsonl", "--scores")
+    with monkeypatch.context() as patch:
+        patch.setattr(certifying, "certified", interrupted)
+        assert call(patch, *command) == 130
+    said = capsys.readouterr().err
+    assert "stopped; the rows so far are in a b.jsonl; to go on: bagcert certify run" in said and "'a b.jsonl'" in said
+    assert len(Path("a b.jsonl").read_text().splitlines()) == 241
+    assert call(monkeypatch, *command) == 0
+    assert call(monkeypatch, "certify", "run", *CHOICES, "--out", "whole.jsonl", "--scores") == 0
+    assert Path("a b.jsonl").read_text() == Path("whole.jsonl").read_text()
+
+
+@pytest.mark.slow
+def test_two_processes_certify_as_one(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["certify", "run", *CHOICES, "--scores", "--limit", "301", "--out"]
+    assert call(monkeypatch, *arguments, "one.jsonl") == 0
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "bagcert"]
+    done = subprocess.run(
+        [*command, *arguments, "two.jsonl", "--json"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["images"] == 301, "only the first process speaks"
+    assert Path("two.jsonl").read_text() == Path("one.jsonl").read_text()
+    for path in scores_folder(Path("one.jsonl")).iterdir():
+        other = scores_folder(Path("two.jsonl")) / path.name
+        assert (read_chunk(path, (10, 8, 8)) == read_chunk(other, (10, 8, 8))).all()
+
+
+def test_an_odd_number_of_processes_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 7)
+    with pytest.raises(bagcert.UsageError, match="expected a number of processes that divides 120, got 7"):
+        certifying.write_rows(
+            Path("rows.jsonl"),
+            bagcert.load(run),
+            certifying.Plan([Evaluation("1x1", "two-mask")], 5),
+            DIGITS.split("test"),
+            {},
+        )
+
+
+def picture_folder(folder: Path, names: list[str]) -> Path:
+    for place, name in enumerate(names):
+        (folder / name).mkdir(parents=True)
+        Image.fromarray(np.full((9, 12, 3), 20 * place, np.uint8)).save(folder / name / "a.png")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none"], "expected a run folder or a model"),
+        (["run", "--patch", "9x9"], "expected a patch of 1x1 up to 8x8, got 9x9"),
+        (["run", "--patch", "big"], "expected a patch like 5x5"),
+        (["run", "--rule", "two-masks"], "did you mean 'two-mask'?"),
+        (["run", "--split", "tests"], "did you mean 'test'?"),
+        (["run", "--data", "others"], "expected the 10 classes of the model in others, got a difference in"),
+        (["run", "--data", "digit"], "did you mean 'digits'?"),
+        (["run", "--data", "same"], "expected images of 1x8x8 in same, got 3x8x8"),
+        (["run", "--out", "rows.json"], "expected --out to end in .jsonl, got rows.json"),
+        (["run", "--device", "tpu0"], "expected a device like cpu or cuda:0, got 'tpu0'"),
+        (["run", "--device", "meta"], "expected a device of this machine, got 'meta'"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[str], words: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture_folder(Path("others"), ["cat", "dog"])
+    picture_folder(Path("same"), list(DIGITS.classes))
+    assert call(monkeypatch, "certify", *arguments, "--limit", "5") == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("bagcert: ") and words in lines[0]
+    assert not Path("rows").exists()

@@ -1,0 +1,42 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calling import call
+from tests.evaluation.digit_runs import save_digit_run
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    save_digit_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, "certify", "run", "--limit", "30", "--scores", "--out", "rows.jsonl") == 0
+    capsys.readouterr()
+    return tmp_path / "rows.jsonl"
+
+
+def test_good_rows_hold(rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "verify", str(rows)) == 0
+    out = capsys.readouterr().out
+    assert "checked 30 certificates of 30 images from their stored scores" in out
+    assert "in 0..1 for any image, each seeing 5x5 pixels by 2 layers" in out
+    assert "all hold, and so do the accuracies" in out
+
+
+def test_bad_rows_are_named(rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    header, *lines, footer = rows.read_text().splitlines()
+    table = [json.loads(line) for line in lines]
+    for row in table[2:]:
+        row[2][0][1] ^= 1
+    rows.write_text("\n".join([header, *map(json.dumps, table), footer]) + "\n")
+    assert call(monkeypatch, "verify", str(rows)) == 1
+    out = capsys.readouterr().out
+    assert "image 2: 1x1 every-region: " in out and "row says otherwise" in out
+    assert " more\n" in out
+    assert f"images: {', '.join(map(str, range(2, 30)))}\n" in out
+
+
+def test_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "verify", str(tmp_path / "none.jsonl")) == 2
+    assert "bagcert: expected rows of an evaluation in" in capsys.readouterr().err
