@@ -5,7 +5,7 @@ operation mixes positions.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ class Seen:
 
     footprint: Footprint
     axes: tuple[int, int, int] = (0, 2, 3)
+    rank: int = 4  # how many axes there are
 
 
 Handler = Callable[[fx.Node, list[Seen]], Seen | None]  # None: this use of the operation mixes positions
@@ -47,15 +48,14 @@ def arguments(node: fx.Node) -> dict[str, Any]:
 
 
 def pointwise(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """The union of what the operands see; one that is spread along rows or columns would mix positions."""
+    """The union of what the operands see; one that is spread along rows or columns, or gains axes, would mix them."""
     shape, axes = node.meta["val"].shape, sources[0].axes
     footprint = sources[0].footprint
     for source in sources:
-        if source.axes != axes or source.footprint.grid != footprint.grid:
+        if (source.axes, source.rank, source.footprint.grid) != (axes, len(shape), footprint.grid):
             return None
         footprint = footprint.join(source.footprint)
-    fits = len(shape) > max(axes) and (shape[axes[1]], shape[axes[2]]) == footprint.grid
-    return Seen(footprint, axes) if fits else None
+    return replace(sources[0], footprint=footprint) if (shape[axes[1]], shape[axes[2]]) == footprint.grid else None
 
 
 def dropout(node: fx.Node, sources: list[Seen]) -> Seen | None:
@@ -75,7 +75,7 @@ def along_axes(node: fx.Node, sources: list[Seen]) -> Seen | None:
     if node.meta["val"].dim() == rank:
         return sources[0]
     batch, rows, columns = (axis - sum(dim < axis for dim in taken) for axis in sources[0].axes)
-    return Seen(sources[0].footprint, (batch, rows, columns))
+    return Seen(sources[0].footprint, (batch, rows, columns), rank - len(taken))
 
 
 def both(value: Any) -> tuple[int, int]:
@@ -134,14 +134,14 @@ def linear(node: fx.Node, sources: list[Seen]) -> Seen | None:
 def permute(node: fx.Node, sources: list[Seen]) -> Seen | None:
     order = [dim % node.meta["val"].dim() for dim in arguments(node)["dims"]]
     batch, rows, columns = (order.index(axis) for axis in sources[0].axes)
-    return Seen(sources[0].footprint, (batch, rows, columns))
+    return replace(sources[0], axes=(batch, rows, columns))
 
 
 def transpose(node: fx.Node, sources: list[Seen]) -> Seen | None:
     options, rank = arguments(node), node.meta["val"].dim()
     one, two = options["dim0"] % rank, options["dim1"] % rank
     batch, rows, columns = ({one: two, two: one}.get(axis, axis) for axis in sources[0].axes)
-    return Seen(sources[0].footprint, (batch, rows, columns))
+    return replace(sources[0], axes=(batch, rows, columns))
 
 
 def concatenate(node: fx.Node, sources: list[Seen]) -> Seen | None:
@@ -164,9 +164,10 @@ def cut(node: fx.Node, sources: list[Seen]) -> Seen | None:
     if dim not in sources[0].axes[1:]:
         return sources[0] if dim != sources[0].axes[0] else None
     kept = slice(options["start"], options["end"], options["step"])
-    axes = [torch.eye(length, dtype=torch.bool) for length in sources[0].footprint.grid]
-    axes[sources[0].axes.index(dim) - 1] = axes[sources[0].axes.index(dim) - 1][kept]
-    return Seen(sources[0].footprint.mapped(*axes), sources[0].axes)
+    axes = [torch.eye(length) for length in sources[0].footprint.grid]
+    axis = sources[0].axes.index(dim) - 1
+    axes[axis] = axes[axis][kept]
+    return replace(sources[0], footprint=sources[0].footprint.mapped(*axes))
 
 
 def constant_pad(node: fx.Node, sources: list[Seen]) -> Seen | None:

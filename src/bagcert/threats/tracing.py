@@ -7,7 +7,7 @@ from torch import Tensor, fx, nn
 
 from bagcert.errors import UsageError
 from bagcert.threats.footprint import Footprint
-from bagcert.threats.operations import HANDLERS, Seen
+from bagcert.threats.operations import HANDLERS, Seen, arguments
 from bagcert.threats.threat import Size
 
 
@@ -15,7 +15,7 @@ def trace_footprint(module: nn.Module, image_size: Size, channels: int) -> Footp
     """The footprint of `module`, from images [1 channels h w] to scores [1 k i j], by torch.export."""
     example = torch.zeros(2, channels, *image_size, dtype=next(iter(floats(module)), torch.zeros(())).dtype)
     try:
-        program = torch.export.export(module, (example,), strict=False)
+        program = torch.export.export(module, (example,))
     except Exception as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UsageError(
@@ -31,9 +31,7 @@ def trace_footprint(module: nn.Module, image_size: Size, channels: int) -> Footp
             found = follow(node, seen)
             if found is not None:
                 seen[node] = found
-        elif node.op == "output":
-            return finished(node, seen)
-    raise AssertionError("a graph without an output")
+    return finished(program.graph.output_node(), seen)
 
 
 def floats(module: nn.Module) -> list[Tensor]:
@@ -75,9 +73,11 @@ def safely_written(node: fx.Node, seen: dict[fx.Node, Seen], found: Seen) -> boo
 
     It does where the input sees no more than before, or where nobody else looks at it.
     """
-    for argument, source in zip(node.target._schema.arguments, node.args, strict=False):  # type: ignore[union-attr]
+    options = arguments(node)
+    for argument in node.target._schema.arguments:  # type: ignore[union-attr]
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
+        source = options[argument.name]
         if not isinstance(source, fx.Node) or source not in seen:
             return False  # a constant that would come to depend on the image
         before = seen[source].footprint
@@ -89,10 +89,9 @@ def safely_written(node: fx.Node, seen: dict[fx.Node, Seen], found: Seen) -> boo
 
 def is_view(node: fx.Node) -> bool:
     """Does this tensor share its memory with another one?"""
-    return node.op != "call_function" or any(
-        result.alias_info is not None
-        for result in node.target._schema.returns  # type: ignore[union-attr]
-    )
+    if node.op != "call_function" or node.target is operator.getitem:
+        return True
+    return any(result.alias_info is not None for result in node.target._schema.returns)  # type: ignore[union-attr]
 
 
 def layer_name(node: fx.Node) -> str:

@@ -1,0 +1,56 @@
+"""The spot check of a footprint: which pixels it tries, and what it says when NaN escapes."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bagcert.errors import UsageError
+from bagcert.threats import Footprint, Layer
+from bagcert.threats.probe import check_footprint, reached_outputs
+
+TRIED: list[list[int]] = []  # the module is copied, so that it cannot hold this itself
+
+
+class Recorder(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        TRIED.append([len(images), *images.flatten().isnan().nonzero().flatten().tolist()])
+        return images
+
+
+def test_corners_come_first_then_pixels_all_over_the_image() -> None:
+    TRIED.clear()
+    check_footprint(Recorder(), Footprint.identity((4, 9)), channels=1)
+    spread = [2, 4, 7, 9, 11, 14, 16, 18, 21, 23, 25, 28, 30, 32]
+    assert [[1, place] for place in (0, 8, 27, 35, *spread)] == TRIED
+
+
+class Leak(nn.Module):
+    """The image itself, but two pixels also reach one more output."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores = images.clone()
+        scores[:, :, 2, 1] += images[:, :, 3, 8]
+        scores[:, :, 3, 2] += images[:, :, 0, 8]
+        return scores
+
+
+def test_a_leak_is_told_with_pixel_and_output() -> None:
+    with pytest.raises(UsageError) as error:
+        check_footprint(Leak(), Footprint.identity((4, 9)), channels=1)
+    assert str(error.value) == (
+        "expected pixel (0, 8) to reach its footprint only, got a change at output (3, 2); "
+        "give the true footprint of this network"
+    )
+
+
+def test_a_footprint_may_be_larger_than_what_is_reached() -> None:
+    check_footprint(nn.Conv2d(3, 2, 3, padding=1), Footprint.of_layers([Layer(5, padding=2)], (6, 5)), channels=3)
+    with pytest.raises(UsageError, match=r"expected pixel \(0, 0\) to reach its footprint only, got a change at"):
+        check_footprint(nn.Conv2d(3, 2, 5, padding=2), Footprint.of_layers([Layer(3, padding=1)], (6, 5)), channels=3)
+
+
+def test_the_probe_leaves_the_network_as_it_was() -> None:
+    network = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Dropout(0.5)).train()
+    reached = reached_outputs(network, torch.ones(1, 2, 2) > 0, channels=1)
+    assert bool(reached.all()) and not reached.requires_grad
+    assert network.training and network[0].weight.dtype == torch.float32

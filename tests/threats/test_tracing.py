@@ -1,0 +1,184 @@
+"""What tracing makes of single operations: the footprint where NaN goes, or a refusal that names the operation."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+from bagcert.errors import UsageError
+from bagcert.threats import Footprint
+from bagcert.threats.operations import HANDLERS, Seen
+from bagcert.threats.probe import reached_outputs
+from bagcert.threats.tracing import layer_name, trace_footprint
+from tests.threats.test_footprint import patch_pixels, rectangles
+
+SIZE = (7, 7)  # square, so that rows and columns can be mistaken for each other
+
+
+class Op(nn.Module):
+    """A network made of one function, with a constant of any shape at hand."""
+
+    def __init__(self, function: Callable[..., object], *constant: int) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("constant", torch.ones(constant) if constant else None)
+
+    def forward(self, images: Tensor) -> object:
+        return self.function(images) if self.constant is None else self.function(images, self.constant)
+
+
+class Same(nn.Module):
+    def __init__(self, kernel: tuple[int, int], dilation: tuple[int, int], padding: str) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 2, kernel, dilation=dilation, padding=padding)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.layer(images)
+        return scores
+
+
+ACCEPTED: dict[str, nn.Module] = {
+    "halves": Op(lambda x: torch.cat([x, x[:, :1]], dim=1).chunk(2, dim=1)[1]),
+    "split from the end": Op(lambda x: x.split(1, dim=-3)[2]),
+    "view": Op(lambda x: x.view(x.shape).reshape(x.shape)),
+    "channels": Op(lambda x: x[:, 1:]),
+    "every other row": Op(lambda x: x[:, :, 1:6:2]),
+    "columns": Op(lambda x: x[..., 2:4]),
+    "rows where they come second": Op(lambda x: x.permute(0, 2, 3, 1)[:, 1:5:2].permute(0, 3, 1, 2)),
+    "columns where they come third": Op(lambda x: x.permute(0, -2, -1, 1)[:, :, 3:].permute(0, 3, 1, 2)),
+    "concatenated from the end": Op(lambda x: torch.cat([x, x[:, :1]], dim=-3)),
+    "beside a constant": Op(lambda x, constant: torch.cat([constant.expand(len(x), 1, *SIZE), x], dim=1), *SIZE),
+    "plus a constant": Op(lambda x, constant: x.permute(0, 2, 3, 1).add(constant).permute(0, 3, 1, 2), 3),
+    "in place": Op(lambda x: (x + 1).relu_()),
+    "softmax from the end": Op(lambda x: x.softmax(dim=-3)),
+    "sum over channels": Op(lambda x: x.sum(dim=(1,), keepdim=True)),
+    "padded": Op(lambda x: torch.constant_pad_nd(x, [1, 2, 0, 1])),
+    "dilated pool": Op(lambda x: F.max_pool2d(x, (2, 3), stride=1, dilation=(3, 2))),
+    "pool of its own stride": Op(lambda x: F.avg_pool2d(x, (3, 2))),
+    "same": Same((3, 5), (2, 1), "same"),
+    "same, even span": Same((2, 4), (2, 2), "same"),
+    "valid": Same((3, 2), (1, 2), "valid"),
+    "double": nn.Conv2d(3, 2, 3, padding=1).double(),
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_a_footprint_is_where_nan_goes(name: str) -> None:
+    network = ACCEPTED[name].eval()
+    threat = rectangles("1x2+1x1", SIZE)
+    regions = trace_footprint(network, SIZE, 3).regions(threat)
+    assert torch.equal(reached_outputs(network, patch_pixels(threat), 3), regions.masks())
+
+
+def written_under_a_view(x: Tensor, constant: Tensor) -> Tensor:
+    """What is returned was read before the tensor below it was widened, by an argument named `out`."""
+    below = x * 2
+    part = below[:, :2]
+    torch.add(x, F.conv2d(x, constant, padding=1), out=below)
+    return part
+
+
+def written_into_a_part(x: Tensor, constant: Tensor) -> Tensor:
+    doubled = torch.cat([x, x], dim=1)
+    part = doubled.chunk(2, dim=1)[0]
+    part.add_(F.conv2d(x, constant, padding=1))
+    return doubled
+
+
+REFUSED: dict[str, tuple[nn.Module, str]] = {
+    "rows and columns swapped": (Op(lambda x: x + x.transpose(2, 3)), "add"),
+    "one row for all": (Op(lambda x: x + x[:, :, :1]), "add"),
+    "one row spread by a constant": (Op(lambda x, constant: x[:, :, :1] + constant, 7, 1), "add"),
+    "an axis gained from a constant": (Op(lambda x, constant: x[:, :, :3, :3] + constant, 2, 1, 1, 1, 1), "add"),
+    "rows taken for images": (Op(lambda x: x[:, :2, :2, :2].permute(0, 2, 3, 1) + x[:, 0:1, :2, :2].sum(dim=1)), "add"),
+    "softmax over rows": (Op(lambda x: x.softmax(dim=2)), "softmax"),
+    "softmax over rows that moved up": (Op(lambda x: x.amax(dim=1).softmax(dim=1)), "softmax"),
+    "softmax over columns that moved up": (Op(lambda x: x.amax(dim=1).softmax(dim=-1)), "softmax"),
+    "sum over everything": (Op(lambda x: x * x.sum()), "sum"),
+    "sum over no axis named": (Op(lambda x: x * x.sum(dim=[])), "sum"),
+    "images beside each other": (Op(lambda x: torch.cat([x, x], dim=0)), "cat"),
+    "rows beside each other": (Op(lambda x: torch.cat([x, x], dim=2)), "cat"),
+    "columns beside each other": (Op(lambda x: torch.cat([x, x], dim=-1)), "cat"),
+    "rows split": (Op(lambda x: x.chunk(2, dim=2)[0]), "chunk"),
+    "columns split": (Op(lambda x: x.split(3, dim=-1)[0]), "split"),
+    "one image": (Op(lambda x: x[:1]), "slice"),
+    "rows into channels": (Op(lambda x: x.reshape(2, 21, 1, 7)), "reshape|view"),
+    "a kernel made from the images": (Op(lambda x: F.conv2d(x[:, :2], x[:, :2].permute(1, 0, 2, 3))), "conv2d"),
+    "padded unevenly in rows": (Same((2, 3), (1, 1), "same"), "conv2d"),
+    "padded unevenly in columns": (Same((3, 2), (1, 1), "same"), "conv2d"),
+    "slid over columns first": (nn.Sequential(Op(lambda x: x.transpose(2, 3)), nn.Conv2d(3, 2, 3)), "conv2d"),
+    "batch norm of columns": (nn.Sequential(Op(lambda x: x.transpose(1, 3)), nn.BatchNorm2d(7)), "batch_norm"),
+    "written under a view": (Op(written_under_a_view, 3, 3, 3, 3), "add"),
+    "written into a part": (Op(written_into_a_part, 3, 3, 3, 3), "add"),
+    "padded columns only": (Op(lambda x: F.pad(x, (1, 1))), "pad"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_mixes_positions_is_refused(name: str) -> None:
+    network, operation = REFUSED[name]
+    words = (
+        rf"^expected layers that keep positions apart, got ({operation}) in layer '(the network itself|0|1|layer)', "
+        "which mixes them or is not known not to; remove it, or replace it by convolutions and channel-wise operations$"
+    )
+    with pytest.raises(UsageError, match=words):
+        trace_footprint(network.eval(), SIZE, 3)
+
+
+def test_the_innermost_layer_is_named() -> None:
+    inner = nn.Sequential(nn.ReLU(), nn.Sequential(nn.ReLU(), Op(lambda x: x.roll(1, dims=2))))
+    with pytest.raises(UsageError, match=r"got roll in layer '1\.1', which"):
+        trace_footprint(inner, SIZE, 3)
+    with pytest.raises(UsageError, match="got roll in layer 'the network itself', which"):
+        trace_footprint(Op(lambda x: x.roll(1, dims=2)), SIZE, 3)
+    assert layer_name(fx.Graph().placeholder("images")) == "the network itself"
+
+
+@pytest.mark.parametrize(
+    ("network", "found"),
+    [
+        (Op(lambda x: x.amax(dim=1)), r"1 with shape \[2, 7, 7\]"),
+        (Op(lambda x: x.amax(dim=1) + 1), r"1 with shape \[2, 7, 7\]"),
+        (Op(lambda x: x.transpose(2, 3)), r"1 with shape \[2, 3, 7, 7\]"),
+        (Op(lambda x: x.permute(0, 2, 3, 1)), r"1 with shape \[2, 7, 7, 3\]"),
+        (Op(lambda x, constant: constant + 1, 2, 3, *SIZE), r"1 with shape \[2, 3, 7, 7\]"),
+        (Op(lambda x: (x, x)), r"2 with shape \[2, 3, 7, 7\]"),
+        (Op(lambda x: 3), r"0 with shape \[\]"),
+    ],
+    ids=["flat", "flat plus one", "swapped", "channels last", "constant", "two", "none"],
+)
+def test_the_output_must_be_a_score_map(network: nn.Module, found: str) -> None:
+    words = rf"^expected one output of shape \[images, classes, rows, columns\], got {found}; end the network before"
+    with pytest.raises(UsageError, match=words + " it pools or flattens$"):
+        trace_footprint(network, SIZE, 3)
+
+
+def failing(error: Exception) -> Callable[[Tensor], Tensor]:
+    def fail(images: Tensor) -> Tensor:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(ValueError("  no such\nthing"), "no such"), (ValueError(), "ValueError")], ids=["two", "none"]
+)
+def test_a_network_that_cannot_run_is_refused_in_one_line(error: Exception, words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        trace_footprint(Op(failing(error)), SIZE, 3)
+    assert str(refused.value) == (
+        f"expected a network that torch.export can trace on [2, 3, 7, 7], got: {words}; "
+        "remove branches that depend on pixel values"
+    )
+
+
+@pytest.mark.parametrize("name", ["linear", "conv2d"])
+def test_weights_made_from_the_images_are_refused(name: str) -> None:
+    seen = Seen(Footprint.identity(SIZE))
+    graph = fx.Graph()
+    node = graph.call_function(getattr(torch.ops.aten, name).default, (graph.placeholder("x"), graph.placeholder("w")))
+    node.args[1].meta["val"] = torch.ones(3, 3, 1, 1)  # type: ignore[union-attr]
+    assert HANDLERS[name](node, [seen, seen]) is None
