@@ -9,6 +9,7 @@ from bagcert.cli.attack import attack
 from bagcert.cli.certify import certify
 from bagcert.cli.data import data
 from bagcert.cli.models import models
+from bagcert.cli.report import report
 from bagcert.cli.ship import ship
 from bagcert.cli.train import train
 from bagcert.cli.verify import verify
@@ -28,6 +29,7 @@ app.command()(ship)
 app.command()(certify)
 app.command()(attack)
 app.command()(verify)
+app.command()(report)
 
 
 def main() -> None:

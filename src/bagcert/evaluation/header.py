@@ -1,5 +1,6 @@
 """The first line of a rows file: what was certified with what, enough to check it without the model."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def describe(
         "weights_sha256": card["weights_sha256"],
         "recipe": card.get("recipe"),
         "seed": card.get("seed"),
+        "card": {"patch": card.get("patch"), "rule": card.get("rule")},
         "data": {"name": dataset.name, "digest": dataset.digest},
         "split": split,
         "classes": list(dataset.classes),
@@ -59,14 +61,19 @@ def layer_table(defense: Defense) -> list[dict[str, list[int]]]:
     ]
 
 
-def fitting_dataset(name: str, defense: Defense, data_dir: Path | None) -> Dataset:
-    """The data set, refused where its images or classes are not those of the model.
+def framed_dataset(name: str, image_size: Sequence[int], data_dir: Path | None) -> Dataset:
+    """A data set for images of this size.
 
-    Pictures in a folder are scaled until the shorter side fits the model (256 for 224, as is usual), then cut.
+    Pictures in a folder are scaled until the shorter side fits (256 for 224, as is usual), then cut.
     """
+    crop = min(image_size)
+    return load_dataset(name, data_dir, FolderSettings(Framing(256 if crop == 224 else crop, crop)))
+
+
+def fitting_dataset(name: str, defense: Defense, data_dir: Path | None) -> Dataset:
+    """The data set, refused where its images or classes are not those of the model."""
     height, width = defense.threat.image_size
-    crop = min(height, width)
-    dataset = load_dataset(name, data_dir, FolderSettings(Framing(256 if crop == 224 else crop, crop)))
+    dataset = framed_dataset(name, (height, width), data_dir)
     if dataset.classes != defense.classes:
         odd = sorted(set(dataset.classes) ^ set(defense.classes)) or ["their order"]
         raise UsageError(

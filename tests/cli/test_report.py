@@ -1,0 +1,22 @@
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calling import call
+from tests.evaluation.digit_runs import save_digit_run
+
+
+def test_a_report_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    save_digit_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, "certify", "run", "--limit", "30", "--scores", "--out", "rows.jsonl") == 0
+    capsys.readouterr()
+    assert call(monkeypatch, "report", "rows.jsonl", "--out", "pages") == 0
+    assert capsys.readouterr().out == "wrote pages/report.html\n"
+    assert Path("pages/report.html").read_text().startswith("<!DOCTYPE html>")
+    assert call(monkeypatch, "report", "none.jsonl") == 2
+    assert "bagcert: expected rows of an evaluation in none.jsonl" in capsys.readouterr().err
+    cut = Path("rows.jsonl").read_text()[:-400]
+    Path("rows.jsonl").write_text(cut)
+    assert call(monkeypatch, "report", "rows.jsonl") == 2
+    assert "certify to the end" in capsys.readouterr().err
