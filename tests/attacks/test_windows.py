@@ -84,7 +84,7 @@ def test_only_the_patch_is_painted_and_the_callers_images_are_not() -> None:
 def test_a_window_is_as_small_as_it_can_be() -> None:
     """17x17 pixels for 5x5 under receptive field 7; one pixel less on each side, and scores inside R(l) change."""
     scorer = network()
-    windows, pixels, whole, clean = attacked_everywhere(scorer, parse_threat("5x5", SIZE))
+    windows, pixels, whole, _ = attacked_everywhere(scorer, parse_threat("5x5", SIZE))
     assert windows.size == (17, 17)
     middle = 6 * 16 + 7  # the patch at (6, 7), its window at (0, 1)
     with torch.no_grad():

@@ -9,12 +9,13 @@ from bagcert.attacks.descent import Clean, Descent, Runs
 from bagcert.attacks.goals import Aim, goal_for
 from bagcert.attacks.places import Places, paper_leads, proof_leads, weakest_places
 from bagcert.attacks.settings import Attackable, AttackSettings
-from bagcert.attacks.windows import Windows
+from bagcert.attacks.windows import Windows, window_size
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, IntegerScores
 from bagcert.shapes import Images, Labels, Scores
 
-RUNS_AT_ONCE = {"cpu": 32, "cuda": 1024}
+# Pixels of all windows run at once; on a GPU the gradients of the paper's network of width 768 then take some 16 GB.
+PIXELS_AT_ONCE = {"cpu": 2**13, "cuda": 2**16}
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,11 +115,13 @@ class Plan:
 def try_all(descent: Descent, plan: Plan, places: Places) -> int:
     """Run the plan in pieces, leaving out what images that have flipped no longer need; returns the number of runs."""
     generator = torch.Generator().manual_seed(descent.settings.seed)
-    at_once = RUNS_AT_ONCE.get(plan.image.device.type, RUNS_AT_ONCE["cpu"])
+    pixels = PIXELS_AT_ONCE.get(plan.image.device.type, PIXELS_AT_ONCE["cpu"])
     runs = 0
     while len(plan.image):
         sizes = places.regions.placements[plan.place, 2:]
         alike = (sizes == sizes[0]).all(dim=1)  # windows of one size
+        height, width = window_size(descent.defense.scorer, (int(sizes[0, 0]), int(sizes[0, 1])))
+        at_once = max(1, pixels // (height * width))
         taken = alike & (alike.cumsum(dim=0) <= at_once)
         now = plan.select(taken)
         start(descent, now, places, generator)

@@ -32,18 +32,14 @@ class Windows:
     @staticmethod
     def around(scorer: Scorer, painted: Tensor, reached: Tensor, boxes: Tensor) -> "Windows":
         """The windows of patches painted [n h w] inside boxes [n 4] of one size, that reach the outputs [n i j]."""
-        image = scorer.footprint.image_size
-        cropped = can_crop(scorer)
-        margins = tuple(side - 1 for side in scorer.footprint.receptive_field) if cropped else image
-        patch = (int(boxes[0, 2]), int(boxes[0, 3]))
-        sizes = [min(length, side + 2 * margin) for length, side, margin in zip(image, patch, margins, strict=True)]
-        starts = [
-            (boxes[:, axis] - margins[axis]).clamp(min=0).clamp(max=image[axis] - sizes[axis])[:, None]
-            + torch.arange(sizes[axis], device=boxes.device)
-            for axis in (0, 1)
-        ]
-        pixels = (starts[0][:, :, None] * image[1] + starts[1][:, None, :]).flatten(1)
-        size = (sizes[0], sizes[1])
+        image, cropped = scorer.footprint.image_size, can_crop(scorer)
+        size = window_size(scorer, (int(boxes[0, 2]), int(boxes[0, 3])))
+        lines = []  # rows and columns of each window
+        for axis in (0, 1):
+            start = boxes[:, axis] - (scorer.footprint.receptive_field[axis] - 1)
+            start = start.clamp(min=0).clamp(max=image[axis] - size[axis])
+            lines.append(start[:, None] + torch.arange(size[axis], device=boxes.device))
+        pixels = (lines[0][:, :, None] * image[1] + lines[1][:, None, :]).flatten(1)
         reached = crop(reached[:, None], pixels, size) if cropped else reached[:, None]
         return Windows(pixels, size, crop(painted[:, None], pixels, size), reached, cropped)
 
@@ -65,6 +61,15 @@ class Windows:
         if not self.cropped:
             return scores
         return put(torch.where(self.reached, scores, crop(clean, self.pixels, self.size)), self.pixels, clean)
+
+
+def window_size(scorer: Scorer, patch: Size) -> Size:
+    """How many pixels it takes to score a patch."""
+    height, width = scorer.footprint.image_size
+    if not can_crop(scorer):
+        return height, width
+    rows, columns = scorer.footprint.receptive_field
+    return min(height, patch[0] + 2 * (rows - 1)), min(width, patch[1] + 2 * (columns - 1))
 
 
 def can_crop(scorer: Scorer) -> bool:

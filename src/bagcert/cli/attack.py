@@ -1,0 +1,139 @@
+"""`bagcert attack`: how many images are still right under the best patch that an attacker finds?"""
+
+import hashlib
+import json
+import shlex
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from bagcert.attacks import AttackSettings
+from bagcert.cli.certify import checked, find_device
+from bagcert.data import Source
+from bagcert.defenses.defense import Defense
+from bagcert.defenses.load import card, load
+from bagcert.evaluation.attacked import AttackRows, read_attack_rows, unsound_paths, write_attack_rows
+from bagcert.evaluation.header import describe, fitting_dataset
+from bagcert.training.folder import device_name, versions
+
+
+def attack(
+    model: Annotated[str, typer.Argument(help="a shipped model, or a folder written by `bagcert train`")],
+    patch: Annotated[str | None, typer.Option(metavar="HxW", help="default: the model's")] = None,
+    rule: Annotated[str | None, typer.Option(help="built for the patch; default: the model's")] = None,
+    data: Annotated[str | None, typer.Option(help="data set or folder; default: what the model was trained on")] = None,
+    split: Annotated[str, typer.Option(help="train, validation, train+validation or test")] = "test",
+    limit: Annotated[int | None, typer.Option(help="only the first images of the split", min=1)] = None,
+    steps: Annotated[int, typer.Option(help="of each descent", min=1)] = AttackSettings.steps,
+    step_size: Annotated[float, typer.Option(help="what a pixel moves in a step")] = AttackSettings.step_size,
+    restarts: Annotated[int, typer.Option(help="all but the first start at random pixels", min=1)] = 1,
+    places: Annotated[int, typer.Option(help="how many of the weakest placements are tried", min=1)] = 1,
+    sweep: Annotated[bool, typer.Option("--sweep", help="try every placement: for few images")] = False,
+    paper_place: Annotated[
+        bool, typer.Option("--paper-place", help="the paper's weakest placement, not the certificate's")
+    ] = False,
+    fixed_target: Annotated[
+        bool, typer.Option("--fixed-target", help="aim at one class, as the paper's text says, not at the closest")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="of the random starts", min=0)] = 0,
+    out: Annotated[Path | None, typer.Option(help="the rows, one JSON line per image; continued if there")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Attack each image with patches; a certified one that changes its class is a broken proof (exit code 1)."""
+    begun = time.monotonic()
+    facts = card(model)
+    defense = load(model).against(patch or facts["patch"], rule or facts["rule"])
+    settings = AttackSettings(steps, step_size, restarts, places, sweep, paper_place, fixed_target, seed)
+    dataset = fitting_dataset(data or facts["data"]["name"], defense, data_dir)
+    source = dataset.split(split)
+    place = find_device(device, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    defense.scorer.to(place)
+    header = {
+        **describe(model, facts, defense, dataset, split, {"versions": versions(), "device": device_name(place)}),
+        "images": min(limit or len(source), len(source)),
+        "patch": str(defense.threat),
+        "rule": defense.rule.name,
+    }
+    path = checked(out) if out is not None else usual_path(header, settings)
+    run(path, defense, source, header, settings)
+    rows = read_attack_rows(path)
+    result = to_object(rows, time.monotonic() - begun)
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        show(rows, result, path)
+    report_unsound(rows, path)
+
+
+def run(path: Path, defense: Defense, source: Source, header: dict[str, Any], settings: AttackSettings) -> None:
+    """Attack under a progress bar; Ctrl-C keeps the rows and says how to go on."""
+    columns = ("attacking", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("", total=header["images"])
+            write_attack_rows(path, defense, source, header, settings, lambda images: progress.advance(task, images))
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; the rows so far are in {path}; to go on: bagcert {shlex.join(sys.argv[1:])}", err=True)
+        raise typer.Exit(130) from None
+
+
+def usual_path(header: dict[str, Any], settings: AttackSettings) -> Path:
+    """A name of its own for each question, so that the same command continues and another one does not collide."""
+    question = hashlib.sha256(json.dumps([header, asdict(settings)]).encode()).hexdigest()[:8]
+    return Path("rows") / f"{Path(str(header['model'])).name}-attack-{header['split']}-{question}.jsonl"
+
+
+def to_object(rows: AttackRows, seconds: float) -> dict[str, Any]:
+    """What `--json` prints; accuracies are fractions."""
+    header = rows.header
+    return {
+        "model": header["model"],
+        "data": header["data"]["name"],
+        "patch": header["patch"],
+        "rule": header["rule"],
+        "images": len(rows.labels),
+        "clean_accuracy": rows.clean_accuracy,
+        "certified_accuracy": rows.certified_accuracy,
+        "attacked_accuracy": rows.attacked_accuracy,
+        "flips_of_certified": len(rows.flips_of_certified),
+        "steps": header["attack"]["steps"],
+        "restarts": header["attack"]["restarts"],
+        "seconds": round(seconds, 2),
+        "device": header["device"],
+    }
+
+
+def show(rows: AttackRows, result: dict[str, Any], path: Path) -> None:
+    """A table in percent."""
+    table = Table("patch", "rule", "clean %", "attacked %", "certified %")
+    shares = (f"{100 * result[f'{key}_accuracy']:.2f}" for key in ("clean", "attacked", "certified"))
+    table.add_row(result["patch"], result["rule"], *shares)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(table)
+    console.print(f"{len(rows.labels)} images of {result['data']} in {result['seconds']:.0f} s; rows: {path}")
+
+
+def report_unsound(rows: AttackRows, path: Path) -> None:
+    """Name every certified image that changed its class, in red, and exit with 1 if there is one."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    broken = rows.flips_of_certified.tolist()
+    for image in broken:
+        before, after = int(rows.predicted[image]), int(rows.attacked[image])
+        picture = unsound_paths(path, image)[0]
+        console.print(
+            f"certified image {image} changed from class {before} to {after}: the proof is broken; see {picture}",
+            style="bold red",
+            markup=False,
+        )
+    if broken:
+        raise typer.Exit(1)

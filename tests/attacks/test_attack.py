@@ -1,0 +1,115 @@
+"""The public call: what is attacked, what comes back, and what more effort buys."""
+
+import pytest
+import torch
+from torch import nn
+
+import bagcert
+from bagcert.attacks import AttackSettings, attack
+from bagcert.data import Batch
+from bagcert.defenses.defense import Defense
+from bagcert.errors import UsageError
+from bagcert.scorers.residual import ResidualScorer
+
+NAMES = tuple("0123456789")
+QUICK = AttackSettings(steps=8, step_size=0.2)
+
+
+@pytest.fixture(scope="module")
+def defense(votes: ResidualScorer) -> Defense:
+    return Defense.build(votes, "two-mask", "2x2", NAMES)
+
+
+def test_images_that_are_wrong_already_are_left_alone(defense: Defense, digits: Batch) -> None:
+    result = defense.attack(digits.images, digits.labels, QUICK)
+    wrong = result.certificate.predicted != digits.labels
+    assert 0 < int(wrong.sum()) < 60
+    assert torch.equal(result.attacked[wrong], result.certificate.predicted[wrong])
+    assert torch.equal(result.images[wrong], digits.images[wrong])
+    assert result.runs == int((~wrong).sum())
+    assert attack(defense, digits.images[:30], None, QUICK).runs == 30
+    none = defense.attack(digits.images[:5], torch.full((5,), 11), QUICK)
+    assert none.runs == 0 and torch.equal(none.images, digits.images[:5]) and bool((none.placement == -1).all())
+
+
+def test_an_attack_changes_one_patch_of_the_threat_and_nothing_else(defense: Defense, digits: Batch) -> None:
+    result = defense.attack(digits.images, digits.labels, QUICK)
+    flipped = (result.placement[:, 0] >= 0).nonzero().flatten().tolist()
+    assert len(flipped) > 20
+    assert float(result.images.min()) >= 0 and float(result.images.max()) <= 1
+    for image in flipped:
+        row, column, height, width = result.placement[image].tolist()
+        assert (height, width) == (2, 2)
+        changed = (result.images[image] != digits.images[image]).any(dim=0)
+        changed[row : row + height, column : column + width] = False
+        assert not bool(changed.any())
+
+
+def test_more_places_and_restarts_and_a_sweep_find_more(votes: ResidualScorer, digits: Batch) -> None:
+    defense = Defense.build(votes, "every-region", "1x1", NAMES)
+    images, labels = digits.images[:60], digits.labels[:60]
+
+    def flips(settings: AttackSettings) -> tuple[set[int], int]:
+        result = defense.attack(images, labels, settings)
+        found = (result.attacked != result.certificate.predicted).nonzero().flatten()
+        assert not bool(result.certificate.certified[found].any())
+        return set(found.tolist()), result.runs
+
+    once, few = flips(QUICK)
+    places, more = flips(AttackSettings(steps=8, step_size=0.2, places=6))
+    restarts, _ = flips(AttackSettings(steps=8, step_size=0.2, places=6, restarts=3))
+    sweep, most = flips(AttackSettings(steps=8, step_size=0.2, sweep=True))
+    assert once < places <= restarts and places < sweep
+    assert few < more < most
+
+
+@pytest.mark.parametrize("rule", ["every-region", "masked", "two-mask"])
+def test_the_papers_place_and_target(rule: str, votes: ResidualScorer, digits: Batch) -> None:
+    defense = Defense.build(votes, rule, "2x2", NAMES)
+    settings = AttackSettings(steps=8, step_size=0.2, paper_place=True, fixed_target=True)
+    result = defense.attack(digits.images, digits.labels, settings)
+    assert int((result.placement[:, 0] >= 0).sum()) > 20 and not bool(result.unsound.any())
+
+
+def test_the_same_seed_gives_the_same_attack(defense: Defense, digits: Batch) -> None:
+    def images(seed: int) -> torch.Tensor:
+        settings = AttackSettings(steps=3, step_size=0.2, restarts=3, seed=seed)
+        return defense.attack(digits.images, digits.labels, settings).images
+
+    assert torch.equal(images(1), images(1))
+    assert not torch.equal(images(1), images(2))
+
+
+def test_your_own_network_is_attacked_on_whole_images() -> None:
+    """Brightness of 2x2 blocks: black 4x4 pixels outweigh a grey image, not a white one."""
+    network = nn.Conv2d(1, 2, 2, stride=2)
+    with torch.no_grad():
+        network.weight[0], network.weight[1] = 1, -1
+        assert network.bias is not None
+        network.bias.copy_(torch.tensor([-2, 2]))
+    images = torch.stack([torch.full((1, 8, 8), 0.6), torch.full((1, 8, 8), 1.0)])
+    labels = torch.zeros(2, dtype=torch.int64)
+    defense = Defense.build(bagcert.wrap(network.eval(), 8, channels=1), "every-region", "4x4", ("bright", "dark"))
+    assert defense.attack(images, labels).attacked.tolist() == [1, 0]
+    masked = defense.against("4x4", rule="two-mask").attack(images, labels)
+    assert masked.certificate.certified.tolist() == [True, True] and masked.attacked.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"steps": 0}, "expected steps of at least 1, got 0"),
+        ({"restarts": 0}, "expected restarts of at least 1, got 0"),
+        ({"places": -1}, "expected places of at least 1, got -1"),
+        ({"step_size": 0.0}, "expected step_size above 0 and up to 1, got 0; pixels lie in"),
+        ({"step_size": 2.0}, "expected step_size above 0 and up to 1, got 2"),
+    ],
+)
+def test_wrong_settings_are_refused(change: dict[str, float], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        AttackSettings(**change)  # type: ignore[arg-type]
+
+
+def test_wrong_labels_are_refused(defense: Defense, digits: Batch) -> None:
+    with pytest.raises(UsageError, match=r"expected one label for each of 120 images, got \[3\]"):
+        defense.attack(digits.images, digits.labels[:3])
