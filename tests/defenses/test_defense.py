@@ -9,9 +9,11 @@ from torch import Tensor, nn
 import bagcert
 from bagcert.defenses.defense import Defense
 from bagcert.errors import UsageError
-from bagcert.rules import TwoMask
+from bagcert.rules import Masked, TwoMask
+from bagcert.scorers.base import Scorer
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
-from bagcert.threats import parse_threat
+from bagcert.scorers.steps import score_step
+from bagcert.threats import Footprint, parse_threat
 from bagcert.training.folder import RunFolder, save_run
 
 CONFIG = ResidualConfig(classes=3, width=8, kernels=(3, 1), paths=1, shake=False, step="heaviside")
@@ -86,15 +88,42 @@ def test_its_own_masks_are_not_looked_up_again(
     defense.certify(images)
 
 
-def test_batches_do_not_change_answers(images: Tensor) -> None:
-    """Not even in a last bit of the logits, at a width that networks really have."""
-    torch.manual_seed(0)
-    config = ResidualConfig(classes=3, width=64, kernels=(3, 1), paths=1, shake=False, step="logits")
-    defense = Defense.build(ResidualScorer(config, (16, 16)).eval(), "two-mask", "3x3", NAMES)
+class Counting(Scorer):
+    """Scores that tell how many images came in one pass: the worst a batch can do to a score."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.step = score_step("logits")
+        self.footprint = Footprint.identity((16, 16))
+
+    def logits(self, images: Tensor) -> Tensor:
+        return images + len(images)
+
+
+def test_every_pass_has_the_same_number_of_images(images: Tensor) -> None:
+    """So that no score depends on how many images the caller happens to send."""
+    defense = Defense.build(Counting().eval(), "two-mask", "3x3", NAMES, batch_size=7)
     whole = defense.scores(images).values
-    for size in (1, 3, 16):
+    for size in (1, 3, 7, 16):
         parts = [defense.scores(part).values for part in images.split(size)]  # type: ignore[no-untyped-call]
         assert torch.equal(whole, torch.cat(parts))
+    assert torch.equal(whole, Counting().eval().step.fixed(images + 7))
+
+
+def test_masks_of_a_smaller_threat_are_refused(scorer: ResidualScorer, images: Tensor) -> None:
+    """Masks that a rule brings along must cover the threat, or they would certify another one."""
+    small, large = (scorer.footprint.regions(parse_threat(patch, (16, 16))).maximal() for patch in ("1x1", "6x6"))
+    for rule in (TwoMask, Masked):
+        with pytest.raises(UsageError, match="expected a threat whose every footprint lies inside one of the rule's"):
+            Defense.build(scorer, rule(masks=small), "5x5", NAMES)
+        kept = Defense.build(scorer, rule(masks=large), "5x5", NAMES)
+        expected = bagcert.certify_scores(
+            kept.scores(images).values, "5x5", rule=rule(masks=large), footprint=scorer.footprint
+        )
+        assert torch.equal(kept.certify(images).certified, expected.certified)
+    with pytest.raises(UsageError, match=r"expected masks in rule 'two-mask', got none; use Defense.build"):
+        Defense(scorer, TwoMask(), kept.threat, kept.regions, NAMES)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from bagcert.certify import certify_scores
-from bagcert.rules import EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, capped_sum
+from bagcert.errors import UsageError
+from bagcert.rules import EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, capped_sum, weighted_sum
 
 RULES: list[Rule] = [LargestRegion(), EveryRegion(), Monotone(capped_sum(2**50)), Masked(), TwoMask()]
 
@@ -35,3 +36,9 @@ def test_scores_of_every_size_give_the_scaled_certificate(rule: Rule, scale: int
     assert torch.equal(small.certified, large.certified)
     assert small.lead is not None and large.lead is not None
     assert torch.equal(small.lead * scale, large.lead)
+
+
+@pytest.mark.parametrize("weights", [torch.tensor([[1, 1025]]), torch.tensor([[-1, 1]]), torch.tensor([[0.5, 1.0]])])
+def test_weights_that_could_overflow_are_refused(weights: torch.Tensor) -> None:
+    with pytest.raises(UsageError, match=r"expected whole weights in 0\.\.1024, got others; scale and round them"):
+        weighted_sum(weights)

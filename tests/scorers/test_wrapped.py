@@ -8,8 +8,8 @@ from torch.nn import functional as F
 import bagcert
 from bagcert.errors import UsageError
 from bagcert.scorers.wrapped import wrap
-from bagcert.threats import parse_threat
-from bagcert.threats.probe import reached_outputs
+from bagcert.threats import Footprint, parse_threat
+from bagcert.threats.probe import check_footprint, reached_outputs
 from tests.threats.test_footprint import Cross, patch_pixels, rectangles
 
 
@@ -51,7 +51,7 @@ class Pooled(nn.Module):
 
 
 class InPlace(nn.Module):
-    """Additions into a tensor that sees as much, or that nobody else looks at."""
+    """Additions into a tensor that sees as much already."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,9 +60,7 @@ class InPlace(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         features = F.relu(self.path(images), inplace=True)
         features += images
-        small = images * 2
-        small += features
-        return small.relu_()
+        return features.relu_()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +124,7 @@ class ShiftInto(nn.Module):
 
 
 class Widen(nn.Module):
-    """Widens a tensor in place and goes on under its old name."""
+    """Widens a tensor in place, through the dropout of evaluation mode, which hands out the tensor itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,8 +132,33 @@ class Widen(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         kept = features * 2
-        kept.add_(self.path(features))
+        F.dropout(kept, training=self.training).add_(self.path(features))
         return kept
+
+
+class WriteImage(nn.Module):
+    """Halves the caller's image."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mul_(0.5)
+
+
+class Noise(nn.Module):
+    def forward(self, features: Tensor) -> Tensor:
+        return features + torch.randn(1, 8, 1, 1)
+
+
+class FirstTwo(nn.Module):
+    def forward(self, features: Tensor) -> Tensor:
+        return features[:2] + features[-2:]
+
+
+class ImageKernel(nn.Module):
+    """The image as the kernel of a convolution over a constant."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        constant = torch.ones(1, 1, 11, 11)
+        return F.conv2d(constant, features[:, :1]).transpose(0, 1).expand(features.shape)
 
 
 class WriteConstant(nn.Module):
@@ -165,6 +188,10 @@ class WriteConstant(nn.Module):
         (nn.Linear(6, 6), "linear"),
         (ShiftInto(), "add"),
         (WriteConstant(), "add"),
+        (Widen(), "add"),
+        (Noise(), "randn"),
+        (FirstTwo(), "slice|add"),
+        (ImageKernel(), "conv2d|expand|transpose|slice"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
@@ -173,8 +200,81 @@ def test_layers_that_mix_positions_are_refused_by_name(layer: nn.Module, operati
         wrap(mixing(layer), 6)
 
 
-def test_a_widened_tensor_is_followed_under_its_old_name() -> None:
-    assert wrap(mixing(Widen()), 6).footprint.receptive_field == (5, 5)
+def test_a_network_that_writes_into_the_image_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"got mul in layer .*, which writes into a tensor that then sees more, or into the image"
+    ):
+        wrap(WriteImage(), 6)
+
+
+@torch.library.custom_op("relu::spread", mutates_args=())
+def spread(features: Tensor) -> Tensor:
+    """An operation of another library, named like one of ours."""
+    return features.roll(1, dims=2).clone()
+
+
+@spread.register_fake
+def _(features: Tensor) -> Tensor:
+    return torch.empty_like(features)
+
+
+class Foreign(nn.Module):
+    def forward(self, features: Tensor) -> Tensor:
+        result: Tensor = spread(features)
+        return result
+
+
+def test_operations_of_other_libraries_are_refused() -> None:
+    with pytest.raises(UsageError, match="expected layers that keep positions apart, got relu"):
+        wrap(mixing(Foreign()), 6)
+
+
+class Counting(nn.Module):
+    """Looks at how many images there are."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images - images.mean(dim=0) if len(images) > 2 else images
+
+
+class Remembering(nn.Module):
+    """Mixes in what it saw before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: list[Tensor] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        before = self.last[-1] if self.last and not torch.compiler.is_compiling() else torch.zeros(())
+        self.last.append(images.mean().detach())
+        return images + before
+
+
+def test_networks_that_are_no_function_of_the_image_are_refused() -> None:
+    with pytest.raises(UsageError, match="expected"):
+        wrap(Counting(), 6)
+    with pytest.raises(UsageError, match="expected"):
+        wrap(Remembering(), 6)
+
+
+def test_the_check_sees_what_nan_does_not() -> None:
+    """A comparison swallows NaN; another pixel value shows the leak."""
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), Threshold()).eval()
+    torch.manual_seed(0)
+    with pytest.raises(UsageError, match=r"expected pixel \(\d+, \d+\) to reach its footprint only, got a change at"):
+        check_footprint(network, Footprint.identity((6, 6)), 3)
+
+
+class Threshold(nn.Module):
+    def forward(self, features: Tensor) -> Tensor:
+        return (features > features.nanmean()).double()
+
+
+def test_the_modes_of_inner_modules_count() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)).eval()
+    scorer = wrap(network, 6)
+    network.train()
+    with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):
+        scorer.scores(torch.rand(2, 3, 6, 6))
 
 
 def test_batch_norm_in_training_mode_is_refused_by_name() -> None:

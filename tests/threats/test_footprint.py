@@ -279,3 +279,9 @@ def test_outputs_that_see_nothing_have_no_extent() -> None:
     assert start.mapped(torch.ones(1, 1), torch.zeros(1, 3)).receptive_field == (1, 0)
     gaps = torch.tensor([[False, True, False], [True, False, True]])
     assert start.mapped(torch.ones(1, 1), gaps).receptive_field == (1, 3)
+
+
+@pytest.mark.parametrize("layer", [Layer(0), Layer(1, 0), Layer(1, 1, 0), Layer(3, padding=-1), Layer((3, 0))])
+def test_layers_that_see_nothing_are_refused(layer: Layer) -> None:
+    with pytest.raises(UsageError, match="expected kernel, stride and dilation of at least 1 and padding of at"):
+        Footprint.of_layers([layer], (6, 6))

@@ -114,3 +114,10 @@ def test_the_whole_refusal_of_region_masks(masks: torch.Tensor, got: str) -> Non
     assert str(error.value) == (
         f"expected region masks as booleans of shape [regions, height, width], got {got}; stack one mask per region"
     )
+
+
+def test_a_threat_keeps_its_own_masks() -> None:
+    masks = torch.ones(1, 3, 3, dtype=torch.bool)
+    threat = parse_threat(masks, (3, 3))
+    masks[:] = False
+    assert threat.describe() == "1 regions of up to 9 pixels of 3x3"

@@ -49,7 +49,7 @@ ACCEPTED: dict[str, nn.Module] = {
     "rows where they come second": Op(lambda x: x.permute(0, 2, 3, 1)[:, 1:5:2].permute(0, 3, 1, 2)),
     "columns where they come third": Op(lambda x: x.permute(0, -2, -1, 1)[:, :, 3:].permute(0, 3, 1, 2)),
     "concatenated from the end": Op(lambda x: torch.cat([x, x[:, :1]], dim=-3)),
-    "beside a constant": Op(lambda x, constant: torch.cat([constant.expand(len(x), 1, *SIZE), x], dim=1), *SIZE),
+    "beside a constant": Op(lambda x, constant: torch.cat([constant.expand(x.shape[0], 1, *SIZE), x], dim=1), *SIZE),
     "plus a constant": Op(lambda x, constant: x.permute(0, 2, 3, 1).add(constant).permute(0, 3, 1, 2), 3),
     "in place": Op(lambda x: (x + 1).relu_()),
     "softmax from the end": Op(lambda x: x.softmax(dim=-3)),
@@ -92,7 +92,6 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
     "one row for all": (Op(lambda x: x + x[:, :, :1]), "add"),
     "one row spread by a constant": (Op(lambda x, constant: x[:, :, :1] + constant, 7, 1), "add"),
     "an axis gained from a constant": (Op(lambda x, constant: x[:, :, :3, :3] + constant, 2, 1, 1, 1, 1), "add"),
-    "rows taken for images": (Op(lambda x: x[:, :2, :2, :2].permute(0, 2, 3, 1) + x[:, 0:1, :2, :2].sum(dim=1)), "add"),
     "softmax over rows": (Op(lambda x: x.softmax(dim=2)), "softmax"),
     "softmax over rows that moved up": (Op(lambda x: x.amax(dim=1).softmax(dim=1)), "softmax"),
     "softmax over columns that moved up": (Op(lambda x: x.amax(dim=1).softmax(dim=-1)), "softmax"),
@@ -104,14 +103,10 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
     "rows split": (Op(lambda x: x.chunk(2, dim=2)[0]), "chunk"),
     "columns split": (Op(lambda x: x.split(3, dim=-1)[0]), "split"),
     "one image": (Op(lambda x: x[:1]), "slice"),
-    "rows into channels": (Op(lambda x: x.reshape(2, 21, 1, 7)), "reshape|view"),
-    "a kernel made from the images": (Op(lambda x: F.conv2d(x[:, :2], x[:, :2].permute(1, 0, 2, 3))), "conv2d"),
     "padded unevenly in rows": (Same((2, 3), (1, 1), "same"), "conv2d"),
     "padded unevenly in columns": (Same((3, 2), (1, 1), "same"), "conv2d"),
     "slid over columns first": (nn.Sequential(Op(lambda x: x.transpose(2, 3)), nn.Conv2d(3, 2, 3)), "conv2d"),
     "batch norm of columns": (nn.Sequential(Op(lambda x: x.transpose(1, 3)), nn.BatchNorm2d(7)), "batch_norm"),
-    "written under a view": (Op(written_under_a_view, 3, 3, 3, 3), "add"),
-    "written into a part": (Op(written_into_a_part, 3, 3, 3, 3), "add"),
     "padded columns only": (Op(lambda x: F.pad(x, (1, 1))), "pad"),
 }
 
@@ -128,6 +123,39 @@ def test_what_mixes_positions_is_refused(name: str) -> None:
         trace_footprint(network.eval(), SIZE, 3)
 
 
+WRITING: dict[str, nn.Module] = {
+    "written under a view": Op(written_under_a_view, 3, 3, 3, 3),
+    "written into a part": Op(written_into_a_part, 3, 3, 3, 3),
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_writes_that_let_a_tensor_see_more_are_refused(name: str) -> None:
+    words = (
+        "got add in layer 'the network itself', which writes into a tensor that then sees more, or into the image or"
+    )
+    with pytest.raises(UsageError, match=words):
+        trace_footprint(WRITING[name].eval(), SIZE, 3)
+
+
+COUNTING: dict[str, nn.Module] = {
+    "rows taken for images": Op(lambda x: x[:, :2, :2, :2].permute(0, 2, 3, 1) + x[:, 0:1, :2, :2].sum(dim=1)),
+    "rows into channels": Op(lambda x: x.reshape(2, 21, 1, 7)),
+    "a kernel made from the images": Op(lambda x: F.conv2d(x[:, :2], x[:, :2].permute(1, 0, 2, 3))),
+    "more than two images": Op(lambda x: x - x.mean(dim=0) if x.shape[0] > 2 else x),
+}
+
+
+@pytest.mark.parametrize("name", COUNTING)
+def test_networks_that_count_the_images_are_refused(name: str) -> None:
+    with pytest.raises(UsageError) as error:
+        trace_footprint(COUNTING[name].eval(), SIZE, 3)
+    assert str(error.value) == (
+        "expected a network that treats any number of images alike, got one that fixes or counts them; "
+        "use images.shape[0], not len(images), and nothing across images"
+    )
+
+
 def test_the_innermost_layer_is_named() -> None:
     inner = nn.Sequential(nn.ReLU(), nn.Sequential(nn.ReLU(), Op(lambda x: x.roll(1, dims=2))))
     with pytest.raises(UsageError, match=r"got roll in layer '1\.1', which"):
@@ -140,12 +168,12 @@ def test_the_innermost_layer_is_named() -> None:
 @pytest.mark.parametrize(
     ("network", "found"),
     [
-        (Op(lambda x: x.amax(dim=1)), r"1 with shape \[2, 7, 7\]"),
-        (Op(lambda x: x.amax(dim=1) + 1), r"1 with shape \[2, 7, 7\]"),
-        (Op(lambda x: x.transpose(2, 3)), r"1 with shape \[2, 3, 7, 7\]"),
-        (Op(lambda x: x.permute(0, 2, 3, 1)), r"1 with shape \[2, 7, 7, 3\]"),
+        (Op(lambda x: x.amax(dim=1)), r"1 with shape \[images, 7, 7\]"),
+        (Op(lambda x: x.amax(dim=1) + 1), r"1 with shape \[images, 7, 7\]"),
+        (Op(lambda x: x.transpose(2, 3)), r"1 with shape \[images, 3, 7, 7\]"),
+        (Op(lambda x: x.permute(0, 2, 3, 1)), r"1 with shape \[images, 7, 7, 3\]"),
         (Op(lambda x, constant: constant + 1, 2, 3, *SIZE), r"1 with shape \[2, 3, 7, 7\]"),
-        (Op(lambda x: (x, x)), r"2 with shape \[2, 3, 7, 7\]"),
+        (Op(lambda x: (x, x)), r"2 with shape \[images, 3, 7, 7\]"),
         (Op(lambda x: 3), r"0 with shape \[\]"),
     ],
     ids=["flat", "flat plus one", "swapped", "channels last", "constant", "two", "none"],

@@ -67,9 +67,9 @@ class Monotone(Rule):
 
 
 def weighted_sum(weights: Tensor) -> Aggregator:
-    """Σ w_ij s_ij with whole weights w >= 0."""
-    if weights.is_floating_point() or bool((weights < 0).any()):
-        raise UsageError("expected whole weights >= 0, got others; scale and round them")
+    """Σ w_ij s_ij with whole weights w in 0..1024, so that no sum overflows."""
+    if weights.is_floating_point() or bool(((weights < 0) | (weights > 1024)).any()):
+        raise UsageError("expected whole weights in 0..1024, got others; scale and round them")
     return lambda maps: (maps * weights.to(maps.device)).sum(dim=(-2, -1))
 
 

@@ -20,10 +20,11 @@ CHUNK_CELLS = {"cpu": 2**18, "cuda": 2**25}
 class Certificate:
     """For each image: the class, whether it is proven, and where the proof is weakest.
 
-    `certified` says that no attack of the threat changes `predicted`. `lead` is what is left of the predicted class's
-    lead after the worst attack, in score units; certified exactly when it is above 0. `weakest_region` is the placement
-    of that attack (row, column, height, width in pixels), `second_region` the second mask where the rule has pairs,
-    `weakest_class` the rival that comes closest. The last four are None where they were not asked for.
+    `certified` says that no attack of the threat changes `predicted`. `lead` is what the rule can prove to be left of
+    the predicted class's lead after the worst attack, in score units; certified exactly when it is above 0.
+    `weakest_region` is the placement where that bound is lowest (row, column, height, width in pixels),
+    `second_region` the second mask where the rule has pairs, `weakest_class` the rival that comes closest. The last
+    four are None where they were not asked for.
     """
 
     predicted: Tensor  # int64 [b], as all numbers here

@@ -29,7 +29,7 @@ class Scorer(nn.Module, ABC):
     @torch.no_grad()
     def scores(self, images: Images) -> Scores:
         """The integer scores that a rule sees, int32 within `step.bounds`."""
-        if self.training:
+        if any(module.training for module in self.modules()):
             # In training mode batch norm mixes all positions of all images: no footprint would hold.
             raise UsageError("expected a scorer in evaluation mode, got training mode; call scorer.eval() first")
         return self.step.fixed(self.logits(images))

@@ -22,7 +22,7 @@ class WrappedScorer(Scorer):
         check_footprint(module, self.footprint, channels)
 
     def logits(self, images: Images) -> Tensor:
-        scores: Tensor = self.module(images)
+        scores: Tensor = self.module(images.clone())  # a network that writes into its input gets its own
         return scores
 
 
@@ -38,5 +38,5 @@ def wrap(module: nn.Module, image_size: IntOrPair, channels: int = 3, step: str 
     if min(*size, channels) < 1:
         raise UsageError(f"expected image size and channels of at least 1, got {size[0]}x{size[1]}x{channels}")
     scorer = WrappedScorer(module, size, channels, step)
-    scorer.training = module.training  # a network left in training mode is refused when it scores
+    scorer.training = False  # the module's own mode is left as it is, and refused when it scores in training mode
     return scorer

@@ -179,6 +179,11 @@ class Footprint:
 
 def taps(inputs: int, kernel: int, stride: int, dilation: int, padding: int) -> Tensor:
     """Bool [outputs, inputs]: output o of a convolution sees input o·stride - padding + t·dilation, t < kernel."""
+    if min(kernel, stride, dilation) < 1 or padding < 0:
+        raise UsageError(
+            f"expected kernel, stride and dilation of at least 1 and padding of at least 0, got {kernel}, {stride}, "
+            f"{dilation} and {padding}; give the numbers of the layer"
+        )
     outputs = (inputs + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
     if outputs < 1:
         raise UsageError(

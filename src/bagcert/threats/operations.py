@@ -4,6 +4,7 @@ A handler takes the operation and what its inputs see, and says what its result 
 operation mixes positions.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -156,14 +157,14 @@ def split(node: fx.Node, sources: list[Seen]) -> Seen | None:
 
 
 def cut(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """A slice: any part of the channels, of the rows or of the columns."""
-    options, rank = arguments(node), node.meta["val"].dim()
-    dim = options["dim"] % rank
-    if node.meta["val"].shape == node.args[0].meta["val"].shape:  # type: ignore[union-attr]
-        return sources[0]  # all of it
-    if dim not in sources[0].axes[1:]:
-        return sources[0] if dim != sources[0].axes[0] else None
+    """A slice: any part of the channels, of the rows or of the columns; of the images all."""
+    options = arguments(node)
+    dim = options["dim"] % node.meta["val"].dim()
     kept = slice(options["start"], options["end"], options["step"])
+    if dim == sources[0].axes[0]:
+        return sources[0] if kept in (slice(None, None, 1), slice(0, sys.maxsize, 1)) else None
+    if dim not in sources[0].axes:
+        return sources[0]
     axes = [torch.eye(length) for length in sources[0].footprint.grid]
     axis = sources[0].axes.index(dim) - 1
     axes[axis] = axes[axis][kept]
@@ -190,6 +191,9 @@ def same_shape(node: fx.Node, sources: list[Seen]) -> Seen | None:
     """A view that changes nothing but strides; a real change of shape may move rows into channels."""
     return sources[0] if node.meta["val"].shape == node.args[0].meta["val"].shape else None  # type: ignore[union-attr]
 
+
+# Weights made from the image would see all of it: these take it as their first argument only.
+OF_FIRST_ARGUMENT = ("conv2d", "linear", "batch_norm", "layer_norm")
 
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(POINTWISE.split(), pointwise),

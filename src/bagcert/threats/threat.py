@@ -89,6 +89,7 @@ class RegionThreat(Threat):
                 f"expected region masks as booleans of shape [regions, height, width], got {self.masks.dtype} "
                 f"{list(self.masks.shape)}; stack one mask per region"
             )
+        object.__setattr__(self, "masks", self.masks.clone())  # what the caller does to his copy is his affair
         object.__setattr__(self, "image_size", (self.masks.shape[1], self.masks.shape[2]))
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ from torch import Tensor, fx, nn
 
 from bagcert.errors import UsageError
 from bagcert.threats.footprint import Footprint
-from bagcert.threats.operations import HANDLERS, Seen, arguments
+from bagcert.threats.operations import HANDLERS, OF_FIRST_ARGUMENT, Seen, arguments
 from bagcert.threats.threat import Size
 
 
@@ -15,8 +15,14 @@ def trace_footprint(module: nn.Module, image_size: Size, channels: int) -> Footp
     """The footprint of `module`, from images [1 channels h w] to scores [1 k i j], by torch.export."""
     example = torch.zeros(2, channels, *image_size, dtype=next(iter(floats(module)), torch.zeros(())).dtype)
     try:
-        program = torch.export.export(module, (example,))
+        # Any number of images: what depends on their number may look at more than one.
+        program = torch.export.export(module, (example,), dynamic_shapes=(({0: torch.export.Dim("images")}),))
     except Exception as error:
+        if "Constraints violated" in str(error):
+            raise UsageError(
+                "expected a network that treats any number of images alike, got one that fixes or counts them; "
+                "use images.shape[0], not len(images), and nothing across images"
+            ) from error
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UsageError(
             f"expected a network that torch.export can trace on {list(example.shape)}, got: {first_line}; "
@@ -41,10 +47,11 @@ def floats(module: nn.Module) -> list[Tensor]:
 def finished(node: fx.Node, seen: dict[fx.Node, Seen]) -> Footprint:
     """The footprint of the network's only output, which must be a score map."""
     outputs = [value for value in node.args[0] if isinstance(value, fx.Node)]  # type: ignore[union-attr]
-    shape = list(outputs[0].meta["val"].shape) if outputs else []
+    shape = [dim if isinstance(dim, int) else "images" for dim in outputs[0].meta["val"].shape] if outputs else []
     if len(outputs) != 1 or outputs[0] not in seen or len(shape) != 4 or seen[outputs[0]].axes != (0, 2, 3):
         raise UsageError(
-            f"expected one output of shape [images, classes, rows, columns], got {len(outputs)} with shape {shape}; "
+            f"expected one output of shape [images, classes, rows, columns], got {len(outputs)} with shape "
+            f"[{', '.join(map(str, shape))}]; "
             "end the network before it pools or flattens"
         )
     return seen[outputs[0]].footprint
@@ -53,45 +60,49 @@ def finished(node: fx.Node, seen: dict[fx.Node, Seen]) -> Footprint:
 def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
     """What the result of one operation sees; None where it does not depend on the image."""
     sources = [seen[source] for source in node.all_input_nodes if source in seen]
-    if not sources:
-        return None
     if node.target is operator.getitem:
-        return sources[0]
+        return sources[0] if sources else None
+    if not isinstance(node.target, torch._ops.OpOverload) or "sym_size" in str(node.target):
+        return None  # arithmetic on sizes: the number of images is no pixel
     name = str(node.target).removeprefix("aten.").split(".")[0].removesuffix("_")
-    handler = HANDLERS.get(name)
-    found = handler(node, sources) if handler else None
-    if found is None or not safely_written(node, seen, found):
-        raise UsageError(
-            f"expected layers that keep positions apart, got {name} in layer '{layer_name(node)}', which mixes them or "
-            "is not known not to; remove it, or replace it by convolutions and channel-wise operations"
-        )
+    random = torch.Tag.nondeterministic_seeded in node.target.tags
+    if random and name not in HANDLERS:  # dropout has a handler that looks at its mode
+        raise refusal(name, node, "whose result changes from call to call")
+    found = None
+    if sources:
+        handler = HANDLERS.get(name) if node.target.namespace == "aten" else None
+        found = handler(node, sources) if handler else None
+        if found is None or (name in OF_FIRST_ARGUMENT and node.args[0] not in seen):
+            raise refusal(name, node, "which mixes them or is not known not to")
+    if found is not None and not safely_written(node, seen, found):
+        raise refusal(name, node, "which writes into a tensor that then sees more, or into the image or a constant")
     return found
+
+
+def refusal(name: str, node: fx.Node, why: str) -> UsageError:
+    return UsageError(
+        f"expected layers that keep positions apart, got {name} in layer '{layer_name(node)}', {why}; "
+        "remove it, or replace it by convolutions and channel-wise operations"
+    )
 
 
 def safely_written(node: fx.Node, seen: dict[fx.Node, Seen], found: Seen) -> bool:
     """Does an operation that writes into its input leave all that was said of that input true?
 
-    It does where the input sees no more than before, or where nobody else looks at it.
+    It does where the input sees no more than before: whoever else shares its memory then sees no more either. The image
+    itself and constants of the network are not to be written at all.
     """
     options = arguments(node)
     for argument in node.target._schema.arguments:  # type: ignore[union-attr]
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
         source = options[argument.name]
-        if not isinstance(source, fx.Node) or source not in seen:
-            return False  # a constant that would come to depend on the image
-        before = seen[source].footprint
-        same = all(any(branch.inside(old) for old in before.branches) for branch in found.footprint.branches)
-        if not same and (len(source.users) > 1 or is_view(source)):
+        if source not in seen or source.op == "placeholder":
+            return False
+        before = seen[source].footprint.branches
+        if not all(any(branch.inside(old) for old in before) for branch in found.footprint.branches):
             return False
     return True
-
-
-def is_view(node: fx.Node) -> bool:
-    """Does this tensor share its memory with another one?"""
-    if node.op != "call_function" or node.target is operator.getitem:
-        return True
-    return any(result.alias_info is not None for result in node.target._schema.returns)  # type: ignore[union-attr]
 
 
 def layer_name(node: fx.Node) -> str:
