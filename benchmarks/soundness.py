@@ -1,0 +1,106 @@
+"""Attack what is certified, many times: no class may change. Counts runs and flips into benchmarks/results/.
+
+    python -m benchmarks.soundness                       (20,000 runs, for a GPU)
+    python -m benchmarks.soundness --runs 200 --steps 20 (a first look on two cores)
+
+Certified test images of a model, several patch shapes, sum and masking rules: the network's own scores go through
+`two-mask`, its votes (logit at least 0) through every rule. Each image is attacked at its weakest placements, from its
+own pixels and from random ones; a run is one descent. Exit code 1 where a certified class changed.
+"""
+
+import json
+import platform
+import shlex
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+import bagcert
+from bagcert.attacks import AttackSettings
+from bagcert.data import Source, load_dataset
+from bagcert.defenses.load import card
+from bagcert.files import write_atomically
+from bagcert.rules import NAMED_RULES
+from bagcert.scorers.residual import ResidualScorer
+
+RESULTS = Path(__file__).parent / "results" / "soundness.json"
+PATCHES = ("2x2", "5x5", "8x8", "1x24", "24x1")
+BATCH = 64  # images looked through for certified ones at a time
+
+
+def voting(defense: bagcert.Defense) -> bagcert.Defense:
+    """The same weights, but each score is a vote: rules that need tight bounds can certify it."""
+    scorer = defense.scorer
+    assert isinstance(scorer, ResidualScorer)
+    votes = ResidualScorer(replace(scorer.config, step="heaviside"), scorer.image_size)
+    votes.load_state_dict(scorer.state_dict())
+    votes.to(next(scorer.parameters()).device).eval()
+    return bagcert.Defense.build(votes, "two-mask", defense.threat, defense.classes)
+
+
+def count(defense: bagcert.Defense, source: Source, runs: int, settings: AttackSettings) -> dict[str, Any]:
+    """Attack certified images until `runs` descents are done, or the images are all used."""
+    begun, done, images, flips, seen = time.perf_counter(), 0, 0, [], 0
+    each = settings.places * settings.restarts
+    for number, batch in enumerate(source.batches(BATCH, "cpu")):
+        certificate = defense.certify(batch.images, exact=False)
+        chosen = certificate.certified.cpu().nonzero().flatten()[: -(-(runs - done) // each)]
+        seen += len(batch.images)
+        if len(chosen):
+            wanted = replace(settings, seed=settings.seed + number)
+            result = defense.attack(batch.images[chosen], certificate.predicted.cpu()[chosen], wanted)
+            done, images = done + result.runs, images + len(chosen)
+            flips += batch.index[chosen][result.unsound.cpu()].tolist()
+        if done >= runs:
+            break
+    seconds = round(time.perf_counter() - begun, 1)
+    return {"images": images, "of": seen, "runs": done, "flips": flips, "seconds": seconds}
+
+
+def main(
+    model: Annotated[str, typer.Argument(help="a shipped model or a run folder")] = "cifar10",
+    runs: Annotated[int, typer.Option(help="descents in all", min=1)] = 20_000,
+    steps: Annotated[int, typer.Option(help="of each descent")] = AttackSettings.steps,
+    patch: Annotated[list[str] | None, typer.Option(help="several shapes if none is given")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    out: Annotated[Path, typer.Option(help="the counts, as JSON")] = RESULTS,
+) -> None:
+    """Attack certified images and count the classes that change."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    plain = bagcert.load(model)
+    plain.scorer.to(device)
+    votes = voting(plain)
+    source = load_dataset(card(model)["data"]["name"], data_dir).split("test")
+    settings = AttackSettings(steps=steps, places=4, restarts=2)
+    cases = [(shape, "scores", plain, "two-mask") for shape in patch or PATCHES]
+    cases += [(shape, "votes", votes, rule) for shape in patch or PATCHES for rule in NAMED_RULES]
+    table: list[dict[str, Any]] = []
+    for place, (shape, kind, defense, rule) in enumerate(cases):
+        left = runs - sum(row["runs"] for row in table)  # what one case could not use goes to the others
+        row = count(defense.against(shape, rule), source, -(-left // (len(cases) - place)), settings)
+        table.append({"patch": shape, "scores": kind, "rule": rule, **row})
+        print(json.dumps(table[-1]), flush=True)
+    flips = sum(len(row["flips"]) for row in table)
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.soundness", *sys.argv[1:]]),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU ({platform.machine()})",
+        "torch": torch.__version__,
+        "weights_sha256": card(model)["weights_sha256"],
+        "attack": asdict(settings),
+        "runs": sum(row["runs"] for row in table),
+        "flips": flips,
+        "cases": table,
+    }
+    write_atomically(out, (json.dumps(result, indent=2) + "\n").encode())
+    print(f"{result['runs']} attacks on certified images, {flips} changed their class; wrote {out}")
+    if flips:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
