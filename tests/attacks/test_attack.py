@@ -6,6 +6,7 @@ from torch import nn
 
 import bagcert
 from bagcert.attacks import AttackSettings, attack
+from bagcert.attacks.windows import Windows
 from bagcert.data import Batch
 from bagcert.defenses.defense import Defense
 from bagcert.errors import UsageError
@@ -78,6 +79,23 @@ def test_the_same_seed_gives_the_same_attack(defense: Defense, digits: Batch) ->
 
     assert torch.equal(images(1), images(1))
     assert not torch.equal(images(1), images(2))
+
+
+def test_only_the_rules_word_on_the_whole_image_counts(
+    defense: Defense, digits: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows that lie, with scores turned upside down, look like flips; no image changes its class for that."""
+
+    def upside_down(self: Windows, scores: torch.Tensor, clean: torch.Tensor) -> torch.Tensor:
+        return clean.flip(1)
+
+    images, labels = digits.images[:20], defense.predict(digits.images[:20])
+    settings = AttackSettings(steps=1, step_size=0.001)
+    with monkeypatch.context() as patch:
+        patch.setattr(Windows, "splice", upside_down)
+        patch.setattr("torch.autograd.grad", lambda loss, pixels: (torch.zeros_like(pixels),))
+        result = defense.attack(images, labels, settings)
+    assert torch.equal(result.attacked, labels) and torch.equal(result.images, images)
 
 
 def test_your_own_network_is_attacked_on_whole_images() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from bagcert.rules import IntegerScores, Masked, Rule, TwoMask
 from bagcert.rules.pairs import pieces
 from bagcert.rules.rule import own, rivals_only
-from bagcert.rules.sums import outside, sums
+from bagcert.rules.sums import outside
 from bagcert.threats import Footprint, Regions, Threat
 from bagcert.threats.regions import maximal_sets
 from bagcert.threats.threat import RegionThreat
@@ -76,15 +76,16 @@ def proof_leads(rule: Rule, scores: IntegerScores, predicted: Tensor, rival: Ten
     take that of Condition 3.2, `masked` with T > 0 that of T = 0, and `two-mask` knows one `rival` an image, its
     certificate's weakest class.
     """
+    masks = rule.masks if isinstance(rule, Masked | TwoMask) and rule.masks is not None else regions
     if isinstance(rule, TwoMask):
         delta = own(scores.values, predicted) - own(scores.values, rival)  # b i j
-        least = second_masks(delta, regions, rule.masks or regions)[0]
+        least = second_masks(delta, regions, masks)[0]
         leads = torch.full_like(least, torch.iinfo(least.dtype).max)[:, None].repeat(1, scores.values.shape[1], 1)
         leads[torch.arange(len(leads), device=leads.device), rival] = least
         return leads
     left = outside(scores.values, regions).long()
     if isinstance(rule, Masked):
-        held = second_masks(own(scores.values, predicted), regions, rule.masks or regions)[0].long()
+        held = second_masks(own(scores.values, predicted), regions, masks)[0].long()
     else:
         low, high = scores.need_bounds(rule.name)
         held = own(left, predicted) - (high - low) * regions.sizes
@@ -102,9 +103,3 @@ def second_masks(maps: Tensor, regions: Regions, masks: Regions) -> tuple[Tensor
         left = outside(maps[part // len(regions)].masked_fill(taken, 0), masks)
         least[part], second[part] = left.min(dim=1)
     return least.view(len(maps), -1), second.view(len(maps), -1)
-
-
-def strongest_rival(scores: IntegerScores, predicted: Tensor) -> Tensor:
-    """The class with the largest sum after the predicted one, [b]."""
-    totals = sums(scores.values)
-    return rivals_only(own(totals, predicted)[:, None] - totals, predicted).argmin(dim=1)

@@ -51,13 +51,13 @@ def attack(
 ) -> None:
     """Attack each image with patches; a certified one that changes its class is a broken proof (exit code 1)."""
     begun = time.monotonic()
-    facts = card(model)
-    defense = load(model).against(patch or facts["patch"], rule or facts["rule"])
     settings = AttackSettings(steps, step_size, restarts, places, sweep, paper_place, fixed_target, seed)
+    place = find_device(device, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    loaded, facts = load(model), card(model)
+    loaded.scorer.to(place)
+    defense = loaded.against(patch or facts["patch"], rule or facts["rule"])  # its masks on the same device
     dataset = fitting_dataset(data or facts["data"]["name"], defense, data_dir)
     source = dataset.split(split)
-    place = find_device(device, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    defense.scorer.to(place)
     header = {
         **describe(model, facts, defense, dataset, split, {"versions": versions(), "device": device_name(place)}),
         "images": min(limit or len(source), len(source)),
