@@ -1,5 +1,6 @@
 """What tracing makes of single operations: the footprint where NaN goes, or a refusal that names the operation."""
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -44,6 +45,7 @@ ACCEPTED: dict[str, nn.Module] = {
     "split from the end": Op(lambda x: x.split(1, dim=-3)[2]),
     "view": Op(lambda x: x.view(x.shape).reshape(x.shape)),
     "channels": Op(lambda x: x[:, 1:]),
+    "all images": Op(lambda x: torch.ops.aten.slice(x, 0, 0, sys.maxsize)),
     "every other row": Op(lambda x: x[:, :, 1:6:2]),
     "columns": Op(lambda x: x[..., 2:4]),
     "rows where they come second": Op(lambda x: x.permute(0, 2, 3, 1)[:, 1:5:2].permute(0, 3, 1, 2)),
@@ -98,6 +100,7 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
     "sum over everything": (Op(lambda x: x * x.sum()), "sum"),
     "sum over no axis named": (Op(lambda x: x * x.sum(dim=[])), "sum"),
     "images beside each other": (Op(lambda x: torch.cat([x, x], dim=0)), "cat"),
+    "images beside each other, from the end": (Op(lambda x: torch.cat([x, x], dim=-4)), "cat"),
     "rows beside each other": (Op(lambda x: torch.cat([x, x], dim=2)), "cat"),
     "columns beside each other": (Op(lambda x: torch.cat([x, x], dim=-1)), "cat"),
     "rows split": (Op(lambda x: x.chunk(2, dim=2)[0]), "chunk"),

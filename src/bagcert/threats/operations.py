@@ -31,7 +31,7 @@ Handler = Callable[[fx.Node, list[Seen]], Seen | None]  # None: this use of the 
 
 # One value in, one value out, position by position.
 POINTWISE = (
-    "_to_copy abs add alias ceil celu clamp clamp_max clamp_min clone contiguous cos detach detach_ div elu eq erf exp "
+    "_to_copy abs add alias ceil celu clamp clamp_max clamp_min clone contiguous cos detach div elu eq erf exp "
     "floor ge gelu gt hardsigmoid hardswish hardtanh heaviside le leaky_relu lift_fresh_copy log logical_not lt "
     "maximum minimum mish mul ne neg pow prelu reciprocal relu relu6 round rsqrt rsub selu sigmoid sign silu sin "
     "softplus sqrt square sub tanh threshold to type_as where"
@@ -192,23 +192,29 @@ def same_shape(node: fx.Node, sources: list[Seen]) -> Seen | None:
     return sources[0] if node.meta["val"].shape == node.args[0].meta["val"].shape else None  # type: ignore[union-attr]
 
 
+def asserted(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """A check of type and shape, which a change of type brings along: it has no result."""
+    return sources[0]
+
+
 # Weights made from the image would see all of it: these take it as their first argument only.
 OF_FIRST_ARGUMENT = ("conv2d", "linear", "batch_norm", "layer_norm")
 
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(POINTWISE.split(), pointwise),
     **dict.fromkeys(ALONG_AXES.split(), along_axes),
-    **dict.fromkeys(("conv2d",), convolution),
     **dict.fromkeys(("max_pool2d", "avg_pool2d"), pooling),
     **dict.fromkeys(("dropout", "feature_dropout"), dropout),
     **dict.fromkeys(("chunk", "split"), split),
     **dict.fromkeys(("pad", "constant_pad_nd"), constant_pad),
     **dict.fromkeys(("view", "reshape"), same_shape),
+    "_assert_tensor_metadata": asserted,
     "batch_norm": batch_norm,
     "layer_norm": layer_norm,
     "linear": linear,
     "permute": permute,
     "transpose": transpose,
     "cat": concatenate,
+    "conv2d": convolution,
     "slice": cut,
 }
