@@ -263,15 +263,17 @@ def test_exact_thresholds(threshold: Any, share: tuple[int, int]) -> None:
     assert Masked(threshold).share == share
 
 
-@pytest.mark.parametrize("weights", [torch.ones(6, 6), torch.tensor([[-1]]), torch.tensor([[3, -1, 0]])])
+@pytest.mark.parametrize("weights", [torch.ones(6, 6), torch.tensor([[3, -1, 0]]), torch.tensor([[3, 1025]])])
 def test_weights_that_are_not_whole(weights: Tensor) -> None:
     with pytest.raises(UsageError) as error:
         weighted_sum(weights)
-    assert str(error.value) == "expected whole weights >= 0, got others; scale and round them"
+    assert str(error.value) == "expected whole weights in 0..1024, got others; scale and round them"
 
 
-def test_weights_may_be_zero() -> None:
-    assert weighted_sum(torch.tensor([[0, 3]]))(torch.tensor([[[5, 2]]])).tolist() == [6]
+def test_weights_from_0_to_1024() -> None:
+    aggregate = weighted_sum(torch.tensor([[0, 1024]]))
+    assert aggregate(torch.tensor([[[5, 2]]])).tolist() == [2048]
+    assert aggregate(torch.zeros(4, 1, 2, device="meta")).shape == (4,), "weights follow the maps to their device"
 
 
 def test_regions_of_another_grid_are_refused() -> None:

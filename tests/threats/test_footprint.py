@@ -243,9 +243,11 @@ def test_refusals_name_rows_before_columns() -> None:
 def test_sizes_are_whole_numbers(number: object) -> None:
     with pytest.raises(UsageError) as error:
         Footprint.centered(number, 1, (8, 8), (8, 8))  # type: ignore[arg-type]
-    assert str(error.value) == (
-        f"expected a whole number of pixels, or rows and columns, got {number}; give 7 or (7, 5)"
-    )
+    words = f"expected a whole number of pixels, or rows and columns, got {number}; give 7 or (7, 5)"
+    assert str(error.value) == words
+    with pytest.raises(UsageError) as error:
+        Footprint.ablation(number, (8, 8))  # type: ignore[arg-type]
+    assert str(error.value) == words
 
 
 def test_numbers_of_numpy_are_whole_numbers() -> None:

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagcert.threats import Footprint, Layer, Regions, parse_threat
+from bagcert.threats.separable import SeparableRegions
 from tests.rules.test_properties import networks, threats
 
 SLOWLY = settings(deadline=None, max_examples=80, derandomize=True)
@@ -74,3 +75,22 @@ def test_callers_get_their_own_masks() -> None:
         regions.masks().fill_(True)
         regions.masks(torch.tensor([0])).fill_(True)
         assert regions.masks(torch.tensor([0])).sum() == regions.sizes[0] < 9
+
+
+def test_regions_move_to_another_device() -> None:
+    """The device `meta` stands for any other: it keeps shapes and no numbers."""
+    cross = Footprint.identity((3, 4)).then(Layer((3, 1), padding=(1, 0)))
+    there, here = torch.device("meta"), torch.device("cpu")
+    for footprint in (cross, cross.join(Footprint.identity((3, 4)).then(Layer((1, 3), padding=(0, 1))))):
+        regions = footprint.regions(parse_threat("1x1+1x2", (3, 4))).maximal()
+        assert regions.to(here) is regions
+        moved = regions.to(there)
+        assert type(moved) is type(regions) and moved is not regions
+        assert len(moved) == len(regions) and moved.grid == regions.grid
+        assert moved.placements.device == moved.sizes.device == there
+        if isinstance(moved, SeparableRegions):
+            tables = [table for family in moved.families for table in (family.rows, family.columns, family.kept)]
+            assert all(table.device == there for table in tables)
+        else:
+            maps = torch.zeros(2, 3, 4, dtype=torch.int64, device=there)
+            assert moved.masks().device == moved.sums(maps).device == there

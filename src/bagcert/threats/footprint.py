@@ -99,7 +99,7 @@ class Footprint:
         An axis that is kept whole has a single output: column smoothing of 32x32 images has a 1x32 grid.
         """
         axes = []
-        for size, width in zip(image_size, kept, strict=True):
+        for size, width in zip(image_size, pair(kept), strict=True):
             if not 1 <= width <= size:
                 raise UsageError(
                     f"expected an ablation that keeps 1 to {size} pixels, got {width}; choose a smaller one"

@@ -4,6 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import ceil, isqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -154,8 +155,6 @@ def parse_shape(text: str, image_size: Size) -> Size:
         return int(match[1]), int(match[2])
     if match := re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*%", text):
         target = Fraction(match[1]) / 100 * image_size[0] * image_size[1]
-        side = 1
-        while side * side < target:
-            side += 1
+        side = isqrt(max(ceil(target) - 1, 0)) + 1  # the smallest whose square is at least that
         return side, side
     raise UsageError(f"expected a patch like 5x5, 2.4%, 5x5+2x12 or area:24, got '{text}'; write height x width")
