@@ -262,6 +262,11 @@ def test_pieces_do_not_change_answers(case: tuple[Tensor, Footprint, str]) -> No
                 assert torch.equal(getattr(whole, name)[number : number + 1], getattr(single, name)), (rule, name)
 
 
+def test_an_answer_is_a_class_or_minus_one() -> None:
+    certificate = Certificate(torch.tensor([0, 2, 1]), torch.tensor([True, False, True]))
+    assert certificate.answers().tolist() == [0, -1, 1]
+
+
 def test_adding_smaller_masks_is_another_rule() -> None:
     """Under 1x2 masks the first map below is certified; with the 1x1 masks added, it is not even predicted alike."""
     footprint = Footprint.identity((1, 4))
