@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test quick lint bench mutants clean
+.PHONY: test quick lint bench mutants demo clean
 
 test: lint
 	$(BIN)/pytest -n 2 --dist worksteal
@@ -22,6 +22,9 @@ bench: $(READY)
 
 mutants: $(READY)
 	$(BIN)/python -m tests.mutation.run
+
+demo: $(READY)
+	$(BIN)/bagcert demo
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -8,6 +8,7 @@ from rich.console import Console
 from bagcert.cli.attack import attack
 from bagcert.cli.certify import certify
 from bagcert.cli.data import data
+from bagcert.cli.demo import demo
 from bagcert.cli.models import models
 from bagcert.cli.report import report
 from bagcert.cli.ship import ship
@@ -30,6 +31,7 @@ app.command()(certify)
 app.command()(attack)
 app.command()(verify)
 app.command()(report)
+app.command()(demo)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from bagcert.evaluation.resuming import resume
 from bagcert.evaluation.rows import Evaluation, parse_lines, summary, to_rows
 from bagcert.evaluation.scores import digest, scores_folder, store_scores
 
-BATCH = 120  # images; an interrupted call continues at a multiple of it. Splits among 1 to 6, 8, 10 or 12 processes
+BATCH = 96  # images; an interrupted call continues at a multiple of it. Splits among 1 to 4, 6, 8, 12 or 16 processes
 
 
 @dataclass(frozen=True)

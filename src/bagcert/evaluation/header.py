@@ -30,6 +30,7 @@ def describe(
         "split": split,
         "classes": list(dataset.classes),
         "scores": {"step": step.name, "unit": step.unit, "bounds": list(step.bounds)},
+        "batch_size": defense.batch_size,
         "footprint": {
             "image_size": list(footprint.image_size),
             "grid": list(footprint.grid),

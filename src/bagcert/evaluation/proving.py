@@ -29,6 +29,7 @@ class Prover:
 
     def __init__(self, defense: Defense) -> None:
         self.defense = defense
+        self._device = next(defense.scorer.parameters()).device
         self._masks = defense.rule.masks if isinstance(defense.rule, Masked | TwoMask) else None
         self._squares: list[Regions] | None = None
 
@@ -36,7 +37,7 @@ class Prover:
         """Refuse a rule that does not fit the scores, before any image is read."""
         low, high = self.defense.scorer.step.bounds
         shape = (1, len(self.defense.classes), *self.defense.scorer.footprint.grid)
-        blank = torch.full(shape, max(low, 0), dtype=torch.int32)
+        blank = torch.full(shape, max(low, 0), dtype=torch.int32, device=self._device)
         self.defense.certify_integers(read_scores(blank, (low, high)), exact=False)
 
     def results(self, scores: IntegerScores, detailed: bool) -> list[list[Any]]:
@@ -55,27 +56,39 @@ class Prover:
         columns = [*flags, certificate.lead, certificate.weakest_class, certificate.weakest_region]
         second = certificate.second_region
         seconds = [None] * len(flags[0]) if second is None else second.tolist()
-        entries = zip(*(column.tolist() for column in columns), seconds, self.sides(scores).tolist(), strict=True)
+        entries = zip(
+            *(column.tolist() for column in columns),
+            seconds,
+            self.sides(scores, certificate.certified).tolist(),
+            strict=True,
+        )
         return [list(entry) for entry in entries]
 
-    def sides(self, scores: IntegerScores) -> Tensor:
+    def sides(self, scores: IntegerScores, certified: Tensor) -> Tensor:
         """The side of the largest certified square, int64 [b]; 0 where there is none. Masks stay those of the rule."""
-        sides = torch.zeros(len(scores.values), dtype=torch.int64, device=scores.values.device)
         if self._squares is None:
             self._squares = self._fitting_squares()
+        sides = torch.zeros(len(scores.values), dtype=torch.int64, device=scores.values.device)
+        if isinstance(self.defense.rule, TwoMask):  # certified: all masks withstand, and so does what lies inside them
+            sides[certified] = len(self._squares)
+            rest = (~certified).nonzero().flatten()
+            scores = read_scores(scores.values[rest], scores.bounds)
+        else:
+            rest = torch.arange(len(sides), device=sides.device)
         for side, regions in enumerate(self._squares, start=1):
             proven = self.defense.rule.certify(scores, regions, exact=False).certified
             if self._masks is None and not bool(proven.any()):
                 break  # no larger one either; a masking rule's bound may fail for a side and hold for a larger one
-            sides[proven] = side
+            sides[rest[proven]] = side
         return sides
 
     def _fitting_squares(self) -> list[Regions]:
         """The footprints of every square from 1x1 on, up to what the rule's masks cover."""
         size, found = self.defense.threat.image_size, []
         for side in range(1, min(size) + 1):
-            regions = self.defense.scorer.footprint.regions(parse_threat(f"{side}x{side}", size)).maximal()
-            if self._masks is not None and not bool(covering(regions, self._masks).any(dim=1).all()):
+            threat = parse_threat(f"{side}x{side}", size)
+            regions = self.defense.scorer.footprint.regions(threat).maximal().to(self._device)
+            if self._masks is not None and not bool(covering(regions, self._masks.to(self._device)).any(dim=1).all()):
                 break
             found.append(regions)
         return found

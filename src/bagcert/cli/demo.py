@@ -1,0 +1,96 @@
+"""`bagcert demo`: from nothing to a report, in minutes on two CPU cores."""
+
+import time
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from bagcert.attacks import AttackSettings
+from bagcert.cli import attack, certify
+from bagcert.data.fetch import fetch_cifar10
+from bagcert.defenses.load import card, load
+from bagcert.errors import UsageError
+from bagcert.evaluation.attacked import read_attack_rows
+from bagcert.evaluation.certifying import Plan
+from bagcert.evaluation.header import describe, fitting_dataset
+from bagcert.evaluation.report.inputs import read_inputs
+from bagcert.evaluation.report.page import build, write_report
+from bagcert.evaluation.rows import Evaluation, read_rows
+from bagcert.training.folder import RunFolder, device_name, versions
+from bagcert.training.loop import Order
+from bagcert.training.loop import train as train_recipe
+from bagcert.training.recipe import load_recipe
+
+
+class Scene(NamedTuple):
+    """What the demo shows: a model, and patches besides the one on its card."""
+
+    model: str
+    patches: tuple[str, ...]
+
+
+CERTIFIED, ATTACKED = 1000, 50  # images
+SHIPPED = Scene("cifar10", ("2x2", "8x8", "1x24", "24x1"))
+DIGIT_PATCHES = ("1x2", "2x1", "2x2")
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="the folder for rows and report; a stopped demo goes on there")] = Path(
+        "demo"
+    ),
+    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+) -> None:
+    """Certify 1,000 images with a shipped model, attack 50 of them, and write a report."""
+    begun = time.monotonic()
+    console = Console(highlight=False, soft_wrap=True)
+    scene = find_scene(console, out, data_dir)
+    facts, defense = card(scene.model), load(scene.model)
+    dataset = fitting_dataset(facts["data"]["name"], defense, data_dir)
+    source = dataset.split("test")
+    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    defense.scorer.to(place)
+    defense = defense.against(facts["patch"], facts["rule"])  # its regions on the same device
+    about = {"versions": versions(), "device": device_name(place)}
+    header = describe(scene.model, facts, defense, dataset, "test", about)
+
+    images = min(CERTIFIED, len(source))
+    console.print(f"2/4 certify {images:,} images: is any patch able to change the class?")
+    evaluations = [Evaluation(patch, facts["rule"]) for patch in (facts["patch"], *scene.patches)]
+    rows, attacked = out / "rows.jsonl", out / "attack.jsonl"
+    certify.run(rows, defense, Plan(evaluations, images, scores=True), source, header, quiet=False)
+    certify.show(read_rows(rows), defense, time.monotonic() - begun)
+
+    console.print(f"3/4 attack {ATTACKED} images with {facts['patch']} patches where their proof is weakest")
+    threat = {"images": min(ATTACKED, len(source)), "patch": str(defense.threat), "rule": defense.rule.name}
+    attack.run(attacked, defense, source, {**header, **threat}, AttackSettings())
+    found = read_attack_rows(attacked)
+    console.print(f"    certified {found.certified_accuracy:.0%} ≤ attacked {found.attacked_accuracy:.0%}")
+    attack.report_unsound(found, attacked)
+
+    console.print("4/4 report")
+    inputs = read_inputs([rows, attacked])
+    page = write_report(build(inputs, data_dir), inputs, out / "report")
+    console.print(f"done in {time.monotonic() - begun:.0f} s; open {page.resolve()}")
+    console.print(f"to check every certificate again with separate code: bagcert verify {rows}")
+
+
+def find_scene(console: Console, out: Path, data_dir: Path | None) -> Scene:
+    """The shipped model where its data can be had, else digits, trained on the spot."""
+    console.print("1/4 data: CIFAR-10")
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    try:
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            fetch_cifar10(data_dir, progress)
+        return SHIPPED
+    except UsageError as error:
+        console.print(
+            f"    CIFAR-10 is out of reach ({error}); using 8x8 digits, with a network trained now", markup=False
+        )
+    run = out / "digits"
+    if not RunFolder(run).config.exists():
+        train_recipe(load_recipe("digits", ()), Order(out=run, resume=RunFolder(run).checkpoint.exists()))
+    return Scene(str(run), DIGIT_PATCHES)
