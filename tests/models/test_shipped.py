@@ -1,0 +1,68 @@
+"""Shipped models: their files, their cards, and their certificates made again on this machine."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import bagcert
+from bagcert.data import load_dataset
+from bagcert.defenses.load import card, shipped_models
+from bagcert.evaluation.rows import Evaluation, read_rows
+from bagcert.evaluation.shipping import card_table
+from bagcert.rules import IntegerScores, read_scores
+
+MODELS = shipped_models()
+IMAGES = 500
+# What another CPU may change: 2 of 256 units of a logit; votes whose logit is this close to 0.
+SLACK, NEAR_ZERO = 2, 2 / 256
+
+
+def test_all_models_together_are_small() -> None:
+    assert "cifar10" in MODELS
+    weights = [folder / "weights.safetensors" for folder in MODELS.values()]
+    assert sum(path.stat().st_size for path in weights) <= 12e6
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_card_says_what_the_rows_say(name: str) -> None:
+    facts = card(name)
+    assert facts["test"] == card_table(MODELS[name] / "rows.jsonl.gz")
+    assert (facts["patch"], facts["rule"]) in [(row["patch"], row["rule"]) for row in facts["test"]]
+    rows = read_rows(MODELS[name] / "rows.jsonl.gz")
+    assert rows.header["weights_sha256"] == facts["weights_sha256"]
+    assert rows.header["data"] == facts["data"]
+    assert len(rows.labels) == 10_000
+    for key in ("command", "seed", "device", "seconds", "steps", "recipe", "versions"):
+        assert facts[key] not in (None, ""), key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_certificates_come_out_again(name: str, cifar10_dir: Path) -> None:
+    """Image by image as in the rows, except where the guard band makes the answer uncertain."""
+    defense = bagcert.load(name)
+    dataset = load_dataset("cifar10", cifar10_dir)
+    assert dataset.digest == card(name)["data"]["digest"]
+    batch = next(dataset.split("test").batches(IMAGES, "cpu"))
+    stored = read_rows(MODELS[name] / "rows.jsonl.gz").results[Evaluation(str(defense.threat), defense.rule.name)]
+    scores = defense.scores(batch.images)
+    fresh = defense.certify_integers(scores)
+    guarded = defense.certify_integers(guarded_scores(defense, batch.images, scores), exact=False)
+
+    sure = guarded.certified  # holds whatever the band changes, so on every machine
+    assert torch.equal(fresh.predicted[sure], stored.predicted[:IMAGES][sure])
+    assert bool(stored.certified[:IMAGES][sure].all())
+    same = (fresh.predicted == stored.predicted[:IMAGES]) & (fresh.certified == stored.certified[:IMAGES])
+    assert fresh.lead is not None
+    cells = defense.scorer.footprint.grid[0] * defense.scorer.footprint.grid[1]
+    assert bool((fresh.lead.abs()[~same] <= 2 * SLACK * cells).all()), "differs where nothing was uncertain"
+    assert int(sure.sum()) > 0.9 * int(fresh.certified.sum()), "the band swallows what it should protect"
+
+
+def guarded_scores(defense: bagcert.Defense, images: torch.Tensor, scores: IntegerScores) -> IntegerScores:
+    if scores.bounds != (0, 1):
+        return read_scores(scores.values, scores.bounds, slack=SLACK)
+    with torch.no_grad():
+        near = defense.scorer.logits(images.contiguous(memory_format=torch.channels_last)).abs() <= NEAR_ZERO
+    return read_scores(scores.values, scores.bounds, uncertain=near)

@@ -1,0 +1,23 @@
+"""The README's numbers are the cards' numbers."""
+
+import re
+from pathlib import Path
+
+from bagcert.defenses.load import card, shipped_models
+
+README = Path(__file__).parent.parent / "README.md"
+ROW = re.compile(r"^\| `([a-z0-9-]+)` \| (\d+x\d+) \| ([a-z-]+) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)
+
+
+def test_every_result_is_on_a_card() -> None:
+    rows = ROW.findall(README.read_text(encoding="utf-8"))
+    assert {name for name, *_ in rows} == set(shipped_models())
+    for name, patch, rule, clean, certified in rows:
+        found = next(row for row in card(name)["test"] if (row["patch"], row["rule"]) == (patch, rule))
+        assert (clean, certified) == (f"{100 * found['clean']:.2f}", f"{100 * found['certified']:.2f}")
+
+
+def test_training_commands_are_those_on_the_cards() -> None:
+    text = README.read_text(encoding="utf-8")
+    for name in shipped_models():
+        assert f"| `{name}` | `{card(name)['command']}` |" in text
