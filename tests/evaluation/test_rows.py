@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +129,30 @@ def test_a_rule_that_does_not_fit_is_refused_before_a_file_is_made(tmp_path: Pat
     assert not (tmp_path / "rows.jsonl").exists()
 
 
+def test_a_full_disk_keeps_the_rows(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certifying, "BATCH", 10)
+    path, plain, calls = tmp_path / "rows.jsonl", os.fsync, [0]
+
+    def full(number: int) -> None:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise OSError(28, "No space left on device")
+        plain(number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(UsageError, match=r"got: No space left on device; the rows so far are kept"):
+            write_rows(path, bagcert.load(run), Plan(TWO, 25), TEST, FACTS)
+    write_rows(path, bagcert.load(run), Plan(TWO, 25), TEST, FACTS)
+    assert len(read_rows(path).labels) == 25
+
+
 def test_broken_rows_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl.gz"
     path.write_bytes(b"no gzip")
     with pytest.raises(UsageError, match="expected rows of an evaluation in"):
         read_rows(path)
-    header = {"images": 2, "evaluations": [{"patch": "1x1", "rule": "two-mask"}]}
+    header: dict[str, Any] = {"images": 2, "evaluations": [{"patch": "1x1", "rule": "two-mask"}]}
 
     def write(*lines: str) -> None:
         path.write_bytes(gzip.compress("".join(line + "\n" for line in (json.dumps(header), *lines)).encode()))
@@ -144,9 +163,15 @@ def test_broken_rows_are_refused(tmp_path: Path) -> None:
     write("[0,1,[[1,1]]]", "[1,0,[[1,1],[1,1]]]")
     with pytest.raises(UsageError, match="expected a row with 1 results in"):
         read_rows(path)
-    write("[0,1,[[1,1]]]", "[1,0,[[1]]]")
+    for row in ('"a"', "[1,0,[[1]]]", "[1,0,[[1,0.5]]]", "[1,null,[[1,0]]]", "[1,0,[[1,0,5]]]", "[1,0,[7]]"):
+        write("[0,1,[[1,1]]]", row)
+        with pytest.raises(UsageError, match="expected a row with 1 results in"):
+            read_rows(path)
+    header["scores_stored"] = True
+    write("[0,1,[[1,1,3,0,[0,0,1,1],null,1]]]", "[1,0,[[1,1,3,0,[0,0,1],null,1]]]")
     with pytest.raises(UsageError, match="expected numbers for every evaluation in"):
         read_rows(path)
+    del header["scores_stored"]
     write("[0,1,[[1,1]]]", "[1,0,[[1,0]]]")  # as made by earlier versions, without the last line
     assert card_table(path) == [{"patch": "1x1", "rule": "two-mask", "clean": 0.5, "certified": 0.5, "answered": 0.5}]
     assert read_rows(path).model == tmp_path.name

@@ -178,7 +178,10 @@ def test_shares_are_the_smallest_square(patch: str, shapes: list[tuple[int, int]
     assert patch_shapes(patch, 32, 32) == shapes
 
 
-def test_wrong_headers_are_refused() -> None:
+def test_wrong_headers_are_refused(run: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", bagcert.load(run), Plan(EVERYTHING[:1], 5, scores=True), TEST, {})
+    with pytest.raises(UsageError, match="expected classes, scores and footprint in the first line of"):
+        verify_rows(tmp_path / "rows.jsonl")
     with pytest.raises(UsageError, match="expected a patch like 5x5 in the rows, got '5by5'"):
         patch_shapes("5by5", 32, 32)
     with pytest.raises(UsageError, match="expected layers that give a grid of"):

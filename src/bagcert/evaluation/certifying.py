@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch.distributed as dist
@@ -68,12 +68,22 @@ def write_rows(
                     store_scores(
                         scores_folder(path), number * BATCH, torch.cat([scores for _, scores in parts]).numpy()
                     )
-                file.write("".join(lines))
-                file.flush()
-                os.fsync(file.fileno())
+                append(file, lines)
                 after_batch(len(lines))
     if rank == 0:
         finish(path)
+
+
+def append(file: IO[str], lines: list[str]) -> None:
+    try:
+        file.write("".join(lines))
+        file.flush()
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise UsageError(
+            f"expected to write {file.name}, got: {error.strerror or error}; the rows so far are kept: make room, and "
+            "the same command continues"
+        ) from error
 
 
 def certified(batch: Batch, defense: Defense, provers: list[Prover], plan: Plan) -> tuple[list[str], Tensor]:

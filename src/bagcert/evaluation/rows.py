@@ -135,9 +135,23 @@ def parse_lines(path: Path) -> Lines:
         raise UsageError(f"expected rows of an evaluation in {path}, got something else: {error}") from error
     footer = parsed.pop() if parsed and isinstance(parsed[-1], dict) else None
     for row in parsed:
-        if not (isinstance(row, list) and len(row) in (3, 4) and len(row[2]) == len(evaluations)):
+        if not is_row(row, len(evaluations), 7 if header.get("scores_stored") else 2):
             raise UsageError(f"expected a row with {len(evaluations)} results in {path}, got {json.dumps(row)[:80]}")
     return Lines(header, parsed, footer, whole)
+
+
+def is_row(row: Any, evaluations: int, width: int) -> bool:
+    """Whether a line has the form that the top of this file describes, `width` entries to a result."""
+    if not (isinstance(row, list) and len(row) in (3, 4) and isinstance(row[2], list) and len(row[2]) == evaluations):
+        return False
+    numbers = [row[0], row[1]]
+    for result in row[2]:
+        if not isinstance(result, list) or len(result) != width:
+            return False
+        numbers += [*result[:4], *result[6:]]
+        for place in result[4:6]:
+            numbers += place if isinstance(place, list) else []
+    return all(type(number) is int for number in numbers)
 
 
 def read_texts(path: Path) -> Iterator[str]:

@@ -39,8 +39,11 @@ def verify_rows(path: Path, after_image: Callable[[int], None] = lambda images: 
     header = lines.header
     if not header.get("scores_stored"):
         raise UsageError(f"expected rows with scores in {path}, got none; certify with --scores")
-    files = ScoreFiles(path, header)
-    checkers = [Checker(header, entry["patch"], entry["rule"]) for entry in header["evaluations"]]
+    try:
+        files = ScoreFiles(path, header)
+        checkers = [Checker(header, entry["patch"], entry["rule"]) for entry in header["evaluations"]]
+    except (KeyError, TypeError, IndexError) as error:
+        raise UsageError(f"expected classes, scores and footprint in the first line of {path}, got: {error}") from error
     problems = list(missing(lines))
     for row in lines.images:
         problems += [Problem(row[0], words) for words in check_row(row, files, checkers, header)]
