@@ -77,7 +77,7 @@ def caption(kind: str, number: int, rows: Rows, entry: Evaluation) -> str:
     label, predicted = int(rows.labels[number]), int(certificate.predicted[number])
     truth = "" if label == predicted else f", in truth {classes[label]}"
     side = int(rows.sides[entry][number])
-    safe = f"safe from every {side}×{side} square" if side else "no square is ruled out"
+    safe = f"no {side}×{side} square can change that" if side else "nothing is proven"
     lead = int(certificate.lead[number]) / rows.header["scores"]["unit"]
     rival = classes[int(certificate.weakest_class[number])]
     return f"{kind}: image {number}, {classes[predicted]}{truth}; {safe}; lead over {rival} at worst {lead:,.0f}"

@@ -23,13 +23,12 @@ class Inputs:
         return [*(rows.header for rows in self.certified.values()), *attacks]
 
     def main(self, rows: Rows) -> Evaluation:
-        """The evaluation a model is about: that of its card, else the patch that most rows share, else the first."""
-        card = rows.header.get("card", {})
-        own = Evaluation(card.get("patch", ""), card.get("rule", ""))
-        if own in rows.results:
-            return own
-        shared = Counter(entry.patch for each in self.certified.values() for entry in each.results)
-        return max(rows.results, key=lambda entry: shared[entry.patch])
+        """The evaluation a model is about: that of its card, else that of another card here, else the first."""
+        for header in (rows.header, *self.headers):
+            own = Evaluation(**header.get("card", {"patch": "", "rule": ""}))
+            if own in rows.results:
+                return own
+        return next(iter(rows.results))
 
     @property
     def classes(self) -> list[str]:
