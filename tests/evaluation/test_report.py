@@ -76,8 +76,9 @@ class Page(HTMLParser):
             self.headings.append(data)
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> tuple[Page, str, Path, list[Rows]]:
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, str, Path, list[Rows]]:
+    tmp_path = tmp_path_factory.mktemp("report")
     first = certify(save_digit_run(tmp_path / "one"), "one", scores=True)
     second = certify(save_digit_run(tmp_path / "two", "sigmoid"), "two", scores=False, images=50)
     attacked = attack(tmp_path / "attacked.jsonl", read_rows(first))
