@@ -1,53 +1,18 @@
 """The page is self-contained, shows no empty figure, and its numbers are those of the rows."""
 
-import gzip
-import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import bagcert
-from bagcert.data import ArrayDataset
-from bagcert.errors import UsageError
-from bagcert.evaluation.certifying import Plan, write_rows
-from bagcert.evaluation.header import describe
 from bagcert.evaluation.intervals import wilson
-from bagcert.evaluation.report.inputs import read_inputs, unique
+from bagcert.evaluation.report.inputs import read_inputs
 from bagcert.evaluation.report.page import build, command, write_report
 from bagcert.evaluation.report.tables import Table
 from bagcert.evaluation.rows import Evaluation, Rows, read_rows
-from bagcert.scorers.saved import load_scorer
-from tests.evaluation.digit_runs import DIGITS, save_digit_run
-
-PATCHES = ("1x1", "2x2", "1x4", "4x1")
-RULES = ("every-region", "two-mask")
-FACTS = {"versions": {"torch": "2"}, "device": "CPU"}
-
-
-def certify(run: Path, name: str, scores: bool, images: int = 60) -> Path:
-    defense, (_, card) = bagcert.load(run), load_scorer(run)
-    evaluations = [Evaluation(patch, rule) for patch in PATCHES for rule in RULES]
-    path = run.parent / f"{name}.jsonl"
-    header = describe(f"runs/{name}", card, defense, DIGITS, "test", FACTS)
-    write_rows(path, defense, Plan(evaluations, images, scores), DIGITS.split("test"), header)
-    return path
-
-
-def attack(path: Path, rows: Rows, **changes: Any) -> Path:
-    """An attack on the first ten images that changes the class of those that are not certified."""
-    certificate = rows.results[Evaluation("1x1", "two-mask")]
-    settings = {"steps": 7, "step_size": 0.025, "sweep": True, "paper_place": False}
-    header = {**rows.header, "kind": "attack", "images": 10, "patch": "1x1", "rule": "two-mask", "attack": settings}
-    lines: list[Any] = [header | changes]
-    for number in range(10):
-        predicted, proven = int(certificate.predicted[number]), int(certificate.certified[number])
-        after = predicted if proven else (predicted + 1) % 10
-        lines.append([number, int(rows.labels[number]), predicted, proven, after, None if proven else [0, 0, 1, 1]])
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+from tests.evaluation.digit_runs import save_digit_run
+from tests.evaluation.report_rows import attack, certify
 
 
 class Page(HTMLParser):
@@ -180,60 +145,6 @@ def test_commands_are_those_that_make_the_rows(report: tuple[Page, str, Path, li
         "bagcert attack runs/one --data digits --split test --patch 1x1 --rule two-mask --steps 7 --sweep "
         "--limit 10 --out a.jsonl"
     )
-
-
-def test_rows_of_an_early_version(tmp_path: Path) -> None:
-    header = {"weights_sha256": "ab", "data": {"name": "cifar10", "digest": "1"}, "split": "test", "images": 2}
-    header["evaluations"] = [{"patch": "5x5", "rule": "two-mask"}]
-    (tmp_path / "model").mkdir()
-    path = tmp_path / "model" / "rows.jsonl.gz"
-    path.write_bytes(gzip.compress((json.dumps(header) + "\n[0,1,[[1,1]]]\n[1,0,[[1,0]]]\n").encode()))
-    inputs = read_inputs([path])
-    text = write_report(build(inputs, None), inputs, tmp_path / "out").read_text()
-    assert "model is right on 50.00 % of 2 images" in text
-    assert "No gallery: no rows here have scores beside them" in text
-    assert "Patches: 5x5 pixels." in text
-    assert "<figure>" not in text, "one evaluation makes no curve"
-
-
-def test_a_gallery_without_images_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = certify(save_digit_run(tmp_path / "one"), "one", scores=True, images=20)
-    inputs = read_inputs([path])
-    other = ArrayDataset("digits", DIGITS.classes, ((0.0,), (1.0,)), DIGITS.train, DIGITS.test, "other")  # type: ignore[attr-defined]
-    gallery = "bagcert.evaluation.report.gallery.framed_dataset"
-    with monkeypatch.context() as patch:
-        patch.setattr(gallery, lambda *_: other)
-        assert "another digest" in build(inputs, None).gallery.missing
-
-    def absent(*_: object) -> None:
-        raise UsageError("expected CIFAR-10")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(gallery, absent)
-        assert build(inputs, None).gallery.missing == "the images are not here: expected CIFAR-10"
-    (tmp_path / "one.scores").rename(tmp_path / "gone")
-    assert "certify with --scores" in build(inputs, None).gallery.missing
-
-
-def test_data_sets_are_not_mixed(tmp_path: Path) -> None:
-    path = certify(save_digit_run(tmp_path / "one"), "one", scores=False, images=20)
-    other = attack(tmp_path / "other.jsonl", read_rows(path), data={"name": "cifar10", "digest": "12345678"})
-    with pytest.raises(UsageError, match=r"expected rows of one data set, got digits test .* and cifar10 test"):
-        read_inputs([path, other])
-    split = attack(tmp_path / "split.jsonl", read_rows(path), split="validation")
-    with pytest.raises(UsageError, match="expected rows of one data set"):
-        read_inputs([path, split])
-    with pytest.raises(UsageError, match="expected at least one file of `bagcert certify`, got none"):
-        read_inputs([other])
-    (tmp_path / "text.jsonl").write_text("hello\n")
-    with pytest.raises(UsageError, match="expected rows of an evaluation in"):
-        read_inputs([tmp_path / "text.jsonl"])
-
-
-def test_equal_names_are_told_apart() -> None:
-    assert unique(["a/x", "b/x", "c/y"], ["1234567", "89", "0"]) == ["x 123456", "x 89", "y"]
-    assert unique(["x", "x"], ["12", "12"]) == ["x 12 #1", "x 12 #2"]
-    assert unique(["runs/a/0"], ["1"]) == ["a/0"]
 
 
 def test_text_is_escaped() -> None:

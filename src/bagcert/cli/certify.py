@@ -46,7 +46,7 @@ def certify(
     defense, facts = load(model), card(model)
     dataset = fitting_dataset(data or facts["data"]["name"], defense, data_dir)
     source = dataset.split(split)
-    evaluations = wanted(facts, patch or [facts["patch"]], rule or [facts["rule"]])
+    evaluations = wanted(patch or [facts["patch"]], rule or [facts["rule"]])
     plan = Plan(evaluations, min(limit or len(source), len(source)), scores)
     with joined_world() as world:
         place = find_device(device, world.device)
@@ -80,7 +80,7 @@ def run(path: Path, defense: Defense, plan: Plan, source: Source, header: dict[s
         raise typer.Exit(130) from None
 
 
-def wanted(facts: dict[str, object], patches: list[str], rules: list[str]) -> list[Evaluation]:
+def wanted(patches: list[str], rules: list[str]) -> list[Evaluation]:
     """Every rule with every patch, each once."""
     return list(dict.fromkeys(Evaluation(patch.strip(), rule.strip()) for patch in patches for rule in rules))
 

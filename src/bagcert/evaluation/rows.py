@@ -55,12 +55,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Lines:
-    """The parsed lines of a rows file; `whole` says whether its last line had an end."""
+    """The parsed lines of a rows file."""
 
     header: dict[str, Any]
     images: list[list[Any]]
     footer: dict[str, Any] | None
-    whole: bool
 
 
 def summary(rows: Rows) -> list[dict[str, Any]]:
@@ -137,7 +136,7 @@ def parse_lines(path: Path) -> Lines:
     for row in parsed:
         if not is_row(row, len(evaluations), 7 if header.get("scores_stored") else 2):
             raise UsageError(f"expected a row with {len(evaluations)} results in {path}, got {json.dumps(row)[:80]}")
-    return Lines(header, parsed, footer, whole)
+    return Lines(header, parsed, footer)
 
 
 def is_row(row: Any, evaluations: int, width: int) -> bool:

@@ -61,10 +61,6 @@ class ScoreFiles:
         self._starts = sorted(int(path.stem) for path in self.folder.glob("*.safetensors") if path.stem.isdigit())
         self._held: tuple[int, Integers] | None = None
 
-    def __len__(self) -> int:
-        """How many files there are."""
-        return len(self._starts)
-
     def image(self, number: int) -> Integers | None:
         """The scores [k i j] of one image; None where no file has it. One file is held at a time."""
         start = max((start for start in self._starts if start <= number), default=None)
