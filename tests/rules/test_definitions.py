@@ -185,6 +185,15 @@ def test_weakest_places_have_the_lead(setting: int) -> None:
                 assert len(region) == max(map(len, regions))
 
 
+def test_two_masks_that_cover_the_whole_map_leave_a_tie() -> None:
+    """One mask leaves a lead of one, the second takes just that."""
+    maps = torch.tensor([[[[1, 1]], [[0, 0]]]])
+    for exact in (True, False):
+        assert certify_scores(maps, "1x1", 1, exact=exact).certified.tolist() == [False]
+    wider = torch.tensor([[[[1, 1, 1]], [[0, 0, 0]]]])
+    assert certify_scores(wider, "1x1", 1, exact=False).certified.tolist() == [True]
+
+
 def test_of_equally_weak_regions_the_first_is_named() -> None:
     """Every placement is alike on a map of one vote everywhere."""
     maps = torch.zeros(1, 2, 1, 6, dtype=torch.int64)

@@ -46,6 +46,8 @@ ACCEPTED: dict[str, nn.Module] = {
     "view": Op(lambda x: x.view(x.shape).reshape(x.shape)),
     "channels": Op(lambda x: x[:, 1:]),
     "all images": Op(lambda x: torch.ops.aten.slice(x, 0, 0, sys.maxsize)),
+    "all images, unsaid": Op(lambda x: torch.ops.aten.slice(x, 0)),
+    "part of a constant": Op(lambda x, constant: x + constant.chunk(2)[1], 2, 3, *SIZE),
     "every other row": Op(lambda x: x[:, :, 1:6:2]),
     "columns": Op(lambda x: x[..., 2:4]),
     "rows where they come second": Op(lambda x: x.permute(0, 2, 3, 1)[:, 1:5:2].permute(0, 3, 1, 2)),
@@ -106,6 +108,8 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
     "rows split": (Op(lambda x: x.chunk(2, dim=2)[0]), "chunk"),
     "columns split": (Op(lambda x: x.split(3, dim=-1)[0]), "split"),
     "one image": (Op(lambda x: x[:1]), "slice"),
+    "all images but one": (Op(lambda x: torch.ops.aten.slice(x, 0, None, -1)), "slice"),
+    "rows into channels": (Op(lambda x: x.reshape(x.shape[0], 21, 1, 7)), "reshape|view"),
     "padded unevenly in rows": (Same((2, 3), (1, 1), "same"), "conv2d"),
     "padded unevenly in columns": (Same((3, 2), (1, 1), "same"), "conv2d"),
     "slid over columns first": (nn.Sequential(Op(lambda x: x.transpose(2, 3)), nn.Conv2d(3, 2, 3)), "conv2d"),
@@ -143,7 +147,7 @@ def test_writes_that_let_a_tensor_see_more_are_refused(name: str) -> None:
 
 COUNTING: dict[str, nn.Module] = {
     "rows taken for images": Op(lambda x: x[:, :2, :2, :2].permute(0, 2, 3, 1) + x[:, 0:1, :2, :2].sum(dim=1)),
-    "rows into channels": Op(lambda x: x.reshape(2, 21, 1, 7)),
+    "two images at a time": Op(lambda x: x.reshape(2, 21, 1, 7)),
     "a kernel made from the images": Op(lambda x: F.conv2d(x[:, :2], x[:, :2].permute(1, 0, 2, 3))),
     "more than two images": Op(lambda x: x - x.mean(dim=0) if x.shape[0] > 2 else x),
 }
