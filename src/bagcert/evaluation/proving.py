@@ -15,7 +15,7 @@ from bagcert.threats import Regions, parse_threat
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Certificates are many small sums: 3 ms an image on one thread, 335 ms on two threads of two busy cores."""
+    """For many small sums: a certificate took 3 ms an image on one thread, 335 ms on two threads of two busy cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
