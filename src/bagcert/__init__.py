@@ -1,5 +1,6 @@
 """Image classifiers whose decisions are proven safe from adversarial patches, in one forward pass."""
 
+from bagcert.attacks.settings import AttackSettings
 from bagcert.certify import certified_size, certify_scores
 from bagcert.defenses.defense import Defense
 from bagcert.defenses.load import load
@@ -9,6 +10,7 @@ from bagcert.scorers.wrapped import wrap
 from bagcert.threats import Footprint, Layer
 
 __all__ = [
+    "AttackSettings",
     "Certificate",
     "Defense",
     "EveryRegion",
