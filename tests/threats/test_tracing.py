@@ -108,7 +108,6 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
     "rows split": (Op(lambda x: x.chunk(2, dim=2)[0]), "chunk"),
     "columns split": (Op(lambda x: x.split(3, dim=-1)[0]), "split"),
     "one image": (Op(lambda x: x[:1]), "slice"),
-    "all images but one": (Op(lambda x: torch.ops.aten.slice(x, 0, None, -1)), "slice"),
     "rows into channels": (Op(lambda x: x.reshape(x.shape[0], 21, 1, 7)), "reshape|view"),
     "padded unevenly in rows": (Same((2, 3), (1, 1), "same"), "conv2d"),
     "padded unevenly in columns": (Same((3, 2), (1, 1), "same"), "conv2d"),
