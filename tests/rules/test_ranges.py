@@ -42,3 +42,13 @@ def test_scores_of_every_size_give_the_scaled_certificate(rule: Rule, scale: int
 def test_weights_that_could_overflow_are_refused(weights: torch.Tensor) -> None:
     with pytest.raises(UsageError, match=r"expected whole weights in 0\.\.1024, got others; scale and round them"):
         weighted_sum(weights)
+
+
+@pytest.mark.parametrize("high", [2**25, 2**30 // 7, 2**30 // 7 + 1, (2**31 - 1) // 7, 2**31 // 7 + 1, 2**40])
+def test_a_patch_may_outweigh_int32(high: int) -> None:
+    """All of the predicted class lies under a patch of seven cells, all of its rival beside it."""
+    score = 2**25 - 1
+    scores = torch.tensor([[[[score] * 7 + [0]], [[0] * 7 + [score]]]])
+    certificate = certify_scores(scores, "1x7", receptive_field=1, rule="every-region", bounds=(0, high))
+    assert certificate.predicted.tolist() == [0] and certificate.certified.tolist() == [False]
+    assert certificate.lead is not None and certificate.lead.tolist() == [-7 * high - score]

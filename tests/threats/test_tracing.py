@@ -129,6 +129,24 @@ def test_what_mixes_positions_is_refused(name: str) -> None:
         trace_footprint(network.eval(), SIZE, 3)
 
 
+@pytest.mark.parametrize(
+    ("network", "operation"),
+    [
+        (Op(lambda x: x + torch.rand_like(x)), "rand_like"),
+        (Op(lambda x: x + torch.rand(7)), "rand"),
+        (Op(lambda x: x * (x.bernoulli(0.5))), "bernoulli"),
+    ],
+    ids=["like the images", "of its own", "instead of them"],
+)
+def test_noise_is_refused(network: nn.Module, operation: str) -> None:
+    with pytest.raises(UsageError) as error:
+        trace_footprint(network, SIZE, 3)
+    assert str(error.value) == (
+        f"expected layers that keep positions apart, got {operation} in layer 'the network itself', whose result "
+        "changes from call to call; remove it, or replace it by convolutions and channel-wise operations"
+    )
+
+
 WRITING: dict[str, nn.Module] = {
     "written under a view": Op(written_under_a_view, 3, 3, 3, 3),
     "written into a part": Op(written_into_a_part, 3, 3, 3, 3),
