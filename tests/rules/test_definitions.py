@@ -96,12 +96,21 @@ def test_leads_equal_the_definitions(setting: int, guard: str) -> None:
         assert torch.equal(decided.predicted, certificate.predicted), used
 
 
-@pytest.mark.parametrize("inner", ["1x1", "1x2", "2x1+1x2", "2x2"])
+@pytest.mark.parametrize(
+    ("grid", "outer", "inner"),
+    [
+        ((4, 5), "2x2+1x3", "1x1"),
+        ((4, 5), "2x2+1x3", "1x2"),
+        ((4, 5), "2x2+1x3", "2x1+1x2"),
+        ((4, 5), "2x2+1x3", "2x2"),
+        ((1, 11), "1x3", "1x1"),
+        ((1, 11), "1x3", "1x2"),
+    ],
+)
 @pytest.mark.parametrize("threshold", [None, *THRESHOLDS])
-def test_smaller_threats_under_larger_masks(inner: str, threshold: Fraction | None) -> None:
-    grid = (4, 5)
+def test_smaller_threats_under_larger_masks(grid: Grid, outer: str, inner: str, threshold: Fraction | None) -> None:
     footprint = Footprint.identity(grid)
-    masks = footprint.regions(parse_threat("2x2+1x3", grid)).maximal()
+    masks = footprint.regions(parse_threat(outer, grid)).maximal()
     used: Rule = TwoMask(masks) if threshold is None else Masked(threshold, masks)
     maps = random_maps(7, 50, 3, grid, (0, 1, 2))
     certificate, decided = (
@@ -160,6 +169,8 @@ def test_weakest_places_have_the_lead(setting: int) -> None:
         assert certificate.lead is not None and certificate.weakest_region is not None
         assert certificate.weakest_class is not None
         assert (certificate.second_region is not None) == (used.name == "two-mask")
+        for number in (certificate.predicted, certificate.lead, certificate.weakest_region, certificate.weakest_class):
+            assert number.dtype == torch.int64, used
         for number, scores in enumerate(maps.tolist()):
             own, rival = int(certificate.predicted[number]), int(certificate.weakest_class[number])
             alone = [scores[min(own, rival)], scores[max(own, rival)]]
@@ -183,6 +194,49 @@ def test_weakest_places_have_the_lead(setting: int) -> None:
                 assert single[used.name] == int(certificate.lead[number]), used
             elif used.name == "largest-region":
                 assert len(region) == max(map(len, regions))
+
+
+def test_a_weak_mask_does_no_harm_where_another_holds_the_patch() -> None:
+    """Two masks together take all, but every single cell lies in a mask that leaves three whatever is added."""
+    maps = torch.tensor([[[[0, 0, 3, 3, 0, 3, 3, 0, 0]], [[0] * 9]]])
+    footprint = Footprint.identity((1, 9))
+    used = TwoMask(footprint.regions(parse_threat("1x2", (1, 9))).maximal())
+    for patch, lead in (("1x1", 3), ("1x2", 0)):
+        certificate = certify_scores(maps, patch, rule=used, footprint=footprint, bounds=(0, 3))
+        assert certificate.lead is not None and certificate.lead.tolist() == [lead]
+        decided = certify_scores(maps, patch, rule=used, footprint=footprint, bounds=(0, 3), exact=False)
+        assert certificate.certified.tolist() == decided.certified.tolist() == [lead > 0]
+
+
+def test_a_mask_that_takes_nothing_still_meets_a_second_one() -> None:
+    """The last mask alone leaves a lead of two; the mask of the three votes, added, leaves the rival's one."""
+    maps = torch.tensor([[[[0, 0, 3, 0, 0, 0, 0]], [[0, 0, 0, 1, 0, 0, 0]]]])
+    footprint = Footprint.identity((1, 7))
+    used = TwoMask(footprint.regions(parse_threat("1x2", (1, 7))).maximal())
+    certificate = certify_scores(maps, "1x1", rule=used, footprint=footprint, bounds=(0, 3))
+    assert certificate.predicted.tolist() == [0]
+    assert certificate.lead is not None and certificate.lead.tolist() == [-1]
+
+
+def test_a_lead_of_one_is_enough() -> None:
+    """The only vote lies outside both regions that the attacker may paint."""
+    pixels = torch.tensor([[[True, False, False]], [[False, True, False]]])
+    maps = torch.tensor([[[[0, 0, 0]], [[0, 0, 1]]]])
+    for used in (LargestRegion(), EveryRegion(), Monotone(trimmed_sum(0)), Masked(), TwoMask()):
+        for exact in (True, False):
+            certificate = certify_scores(maps, pixels, 1, rule=used, exact=exact)
+            lead = {"largest-region": -1, "every-region": 0, "monotone": 0}.get(used.name, 1)
+            assert certificate.certified.tolist() == [lead > 0], used
+            assert certificate.lead is None or certificate.lead.tolist() == [lead], used
+
+
+def test_all_scores_may_be_shifted() -> None:
+    """Masks look at differences only; also where the prediction is not the class with the largest sum."""
+    maps = random_maps(8, 400, 3, (1, 7), (0, 1, 5))
+    certificate, shifted = (certify_scores(maps - down, "1x2", 1, bounds=None) for down in (0, 20))
+    assert bool((certificate.predicted != maps.sum(dim=(2, 3)).argmax(dim=1)).any())
+    for name in ("predicted", "certified", "lead", "weakest_region", "second_region", "weakest_class"):
+        assert torch.equal(getattr(certificate, name), getattr(shifted, name)), name
 
 
 def test_two_masks_that_cover_the_whole_map_leave_a_tie() -> None:
