@@ -169,8 +169,8 @@ def test_weakest_places_have_the_lead(setting: int) -> None:
         assert certificate.lead is not None and certificate.weakest_region is not None
         assert certificate.weakest_class is not None
         assert (certificate.second_region is not None) == (used.name == "two-mask")
-        for number in (certificate.predicted, certificate.lead, certificate.weakest_region, certificate.weakest_class):
-            assert number.dtype == torch.int64, used
+        for part in (certificate.predicted, certificate.lead, certificate.weakest_region, certificate.weakest_class):
+            assert part.dtype == torch.int64, used
         for number, scores in enumerate(maps.tolist()):
             own, rival = int(certificate.predicted[number]), int(certificate.weakest_class[number])
             alone = [scores[min(own, rival)], scores[max(own, rival)]]
