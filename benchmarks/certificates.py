@@ -81,9 +81,11 @@ def cifar10(images: int) -> dict[str, Any]:
 def drawn_votes(images: int, classes: int, grid: int) -> Tensor:
     """Votes of a made-up network: each class at one place in a hundred, one class of each image much more often."""
     draw = torch.Generator().manual_seed(0)
-    votes = (torch.rand(images, classes, grid, grid, generator=draw) < 0.01).to(torch.int8)
-    strength = torch.linspace(0.02, 0.5, images)[:, None, None]
-    votes[:, classes // 2] |= (torch.rand(images, grid, grid, generator=draw) < strength).to(torch.int8)
+    votes = torch.empty(images, classes, grid, grid, dtype=torch.int8)
+    for image, strength in zip(votes, torch.linspace(0.02, 0.5, images).tolist(), strict=True):
+        # One by one: the numbers drawn for all would be the most memory that this process ever holds.
+        image.copy_(torch.rand(classes, grid, grid, generator=draw) < 0.01)
+        image[classes // 2] |= torch.rand(grid, grid, generator=draw) < strength
     return votes
 
 
@@ -93,8 +95,8 @@ def imagenet(images: int) -> dict[str, Any]:
     regions = footprint.regions(parse_threat("32x32", (224, 224))).maximal()
     votes = drawn_votes(images, 1000, 56)
     result: dict[str, Any] = {"images": images, "classes": 1000, "masks": len(regions), "rules": {}}
+    before = peak_memory()  # a peak never falls: what two-mask shows includes what every-region needed before it
     for rule in ("every-region", "two-mask"):
-        before = peak_memory()
         spent = seconds(lambda rule=rule: find_rule(rule).certify(read_scores(votes), regions, False), repeats=1)  # type: ignore[misc]
         result["rules"][rule] = {
             "seconds_per_image": round(spent / images, 4),
