@@ -278,8 +278,10 @@ def test_weights_from_0_to_1024() -> None:
 
 
 def test_regions_of_another_grid_are_refused() -> None:
-    with pytest.raises(UsageError) as error:
-        TwoMask().certify(read_scores(VOTES[:, :, :5]), SMALL_MASKS)
-    assert str(error.value) == (
-        "expected scores on a 6x6 grid, got 5x6; give the footprint of the network that made them"
-    )
+    regions = Footprint.identity((4, 6)).regions(parse_threat("1x1", (4, 6)))
+    for call in (TwoMask().certify, TwoMask().predict):
+        with pytest.raises(UsageError) as error:
+            call(read_scores(VOTES[:, :, :5, :3]), regions)
+        assert str(error.value) == (
+            "expected scores on a 4x6 grid, got 5x3; give the footprint of the network that made them"
+        )

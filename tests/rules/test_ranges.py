@@ -5,7 +5,17 @@ import torch
 
 from bagcert.certify import certify_scores
 from bagcert.errors import UsageError
-from bagcert.rules import EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, capped_sum, weighted_sum
+from bagcert.rules import (
+    EveryRegion,
+    LargestRegion,
+    Masked,
+    Monotone,
+    Rule,
+    TwoMask,
+    capped_sum,
+    read_scores,
+    weighted_sum,
+)
 
 RULES: list[Rule] = [LargestRegion(), EveryRegion(), Monotone(capped_sum(2**50)), Masked(), TwoMask()]
 
@@ -52,3 +62,38 @@ def test_a_patch_may_outweigh_int32(high: int) -> None:
     certificate = certify_scores(scores, "1x7", receptive_field=1, rule="every-region", bounds=(0, high))
     assert certificate.predicted.tolist() == [0] and certificate.certified.tolist() == [False]
     assert certificate.lead is not None and certificate.lead.tolist() == [-7 * high - score]
+
+
+@pytest.mark.parametrize(
+    ("largest", "dtype"), [(1, torch.int32), (2**24 - 1, torch.int32), (2**24, torch.int64), (2**46 - 1, torch.int64)]
+)
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("slack", [0, 1])
+def test_scores_are_held_in_a_type_that_leaves_room_for_sums(
+    largest: int, dtype: torch.dtype, sign: int, slack: int
+) -> None:
+    """Eight times the sum of a map of 2x8 of the largest score stays below 2**31, or 2**53."""
+    values = torch.zeros(1, 2, 2, 8, dtype=torch.int64)
+    values[0, 1, 0, 5] = sign * (largest - slack)
+    scores = read_scores(values, bounds=None, slack=slack)
+    assert scores.values.dtype == scores.low.dtype == scores.high.dtype == dtype
+    assert torch.equal(scores.values.long(), values)
+    assert scores.guarded == bool(slack)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_scores_beyond_every_type_are_refused(sign: int) -> None:
+    words = "expected scores within ±70368744177664, got up to 70368744177664; use a coarser fixed-point grid"
+    values = torch.zeros(1, 2, 2, 8, dtype=torch.int64)
+    values[0, 1, 0, 5] = sign * 2**46
+    for bounds in (None, (-(2**46), 2**46)):
+        with pytest.raises(UsageError) as error:
+            read_scores(values, bounds=bounds)
+        assert str(error.value) == words
+    with pytest.raises(UsageError) as error:
+        read_scores(values * 0, bounds=(min(0, sign * 2**46), max(0, sign * 2**46)))
+    assert str(error.value) == words
+
+
+def test_small_scores_within_far_bounds_are_added_in_int32() -> None:
+    assert read_scores(torch.ones(1, 2, 2, 8), bounds=(0, 2**40)).values.dtype == torch.int32
