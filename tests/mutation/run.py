@@ -18,7 +18,7 @@ SETTINGS = {
     "BAGCERT_EXAMPLES": "10",
     "PYTHONHASHSEED": "0",
 }
-KILLED = {"killed", "segfault"}  # no mutant loops for ever, so one that takes too long was not noticed
+KILLED = {"killed"}  # no mutant loops for ever: one that was stopped from outside was not noticed
 
 
 def functions(known: set[tuple[str, str]]) -> list[tuple[str, str, str]]:
