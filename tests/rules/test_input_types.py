@@ -18,7 +18,7 @@ from tests.rules.test_bad_input import SMALL_MASKS, VOTES, total
     ["largest-region", "every-region", "masked", Masked("1/2"), "two-mask", TwoMask(SMALL_MASKS), Monotone(total)],
 )
 def test_no_images_give_an_empty_certificate(rule: Any, exact: bool) -> None:
-    certificate = bagcert.certify_scores(VOTES[:0], "1x1", 1, rule=rule, exact=exact)
+    certificate = bagcert.certify_scores(VOTES[:0], "1x1", 1, rule=rule, bounds=(1, 4), exact=exact)
     assert certificate.predicted.dtype == torch.int64 and certificate.certified.dtype == torch.bool
     assert certificate.predicted.shape == certificate.certified.shape == certificate.answers().shape == (0,)
     if certificate.lead is not None:

@@ -126,10 +126,9 @@ def to_integers(scores: Tensor, bounds: Bounds | None) -> Tensor:
 
 
 def check_bounds(values: Tensor, bounds: Bounds | None) -> None:
-    if bounds is None:
+    if bounds is None or not values.numel():
         return
-    low, high = bounds
-    least, most = extremes(values) if values.numel() else (low, high)
+    (low, high), (least, most) = bounds, extremes(values)
     if not (low <= least and most <= high):
         raise UsageError(
             f"expected scores in {low}..{high}, got {least}..{most}; declare their bounds, or bounds=None for two-mask"
