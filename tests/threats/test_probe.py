@@ -56,3 +56,27 @@ def test_the_probe_leaves_the_network_as_it_was() -> None:
     reached = reached_outputs(network, torch.ones(1, 2, 2) > 0, channels=1)
     assert bool(reached.all()) and not reached.requires_grad
     assert network.training and network[0].weight.dtype == torch.float32
+
+
+class Memory(nn.Module):
+    """Adds the number of images that it has seen before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen += len(images)
+        return images + self.seen
+
+
+def test_a_network_that_remembers_is_refused() -> None:
+    with pytest.raises(UsageError) as error:
+        check_footprint(Memory(), Footprint.identity((4, 9)), channels=1)
+    assert str(error.value) == "expected the same scores for the same image, got others; remove noise and memory"
+
+
+def test_the_check_draws_from_its_own_random_numbers() -> None:
+    before = torch.get_rng_state()
+    check_footprint(nn.Identity(), Footprint.identity((4, 9)), channels=1)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bagcert.errors import UsageError
-from bagcert.threats import Placement, RectangleThreat, parse_threat
+from bagcert.threats import Placement, RectangleThreat, RegionThreat, parse_threat
 
 
 @pytest.mark.parametrize(
@@ -124,3 +124,10 @@ def test_a_threat_keeps_its_own_masks() -> None:
     threat = parse_threat(masks, (3, 3))
     masks[:] = False
     assert threat.describe() == "1 regions of up to 9 pixels of 3x3"
+
+
+def test_region_masks_have_their_own_image_size() -> None:
+    masks = torch.ones(1, 2, 3, dtype=torch.bool)
+    assert RegionThreat(masks).image_size == (2, 3)
+    with pytest.raises(TypeError):
+        RegionThreat(masks, (4, 4))  # type: ignore[call-arg]

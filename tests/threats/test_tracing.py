@@ -12,7 +12,7 @@ from bagcert.errors import UsageError
 from bagcert.threats import Footprint
 from bagcert.threats.operations import HANDLERS, Seen
 from bagcert.threats.probe import reached_outputs
-from bagcert.threats.tracing import layer_name, trace_footprint
+from bagcert.threats.tracing import follow, layer_name, trace_footprint
 from tests.threats.test_footprint import patch_pixels, rectangles
 
 SIZE = (7, 7)  # square, so that rows and columns can be mistaken for each other
@@ -234,3 +234,22 @@ def test_weights_made_from_the_images_are_refused(name: str) -> None:
     node = graph.call_function(getattr(torch.ops.aten, name).default, (graph.placeholder("x"), graph.placeholder("w")))
     node.args[1].meta["val"] = torch.ones(3, 3, 1, 1)  # type: ignore[union-attr]
     assert HANDLERS[name](node, [seen, seen]) is None
+
+
+@pytest.mark.parametrize("name", ["conv2d", "linear", "batch_norm", "layer_norm"])
+def test_a_constant_with_weights_made_from_the_images_is_refused(name: str) -> None:
+    graph = fx.Graph()
+    constant, images = graph.placeholder("constant"), graph.placeholder("images")
+    others: dict[str, tuple[object, ...]] = {
+        "conv2d": (images,),
+        "linear": (images,),
+        "batch_norm": (images, None, None, None, False, 0.1, 1e-5, False),
+        "layer_norm": ([3], images),
+    }
+    node = graph.call_function(getattr(torch.ops.aten, name).default, (constant, *others[name]))  # type: ignore[arg-type]
+    images.meta["val"] = torch.ones(3, 3, 1, 1)
+    node.meta["val"] = torch.ones(2, 3, 7, 7, 3)
+    seen = {images: Seen(Footprint.identity(SIZE))}
+    assert HANDLERS[name](node, list(seen.values())) is not None  # it does not look where its sources stand
+    with pytest.raises(UsageError, match=f"got {name} in layer 'the network itself', which mixes them or is not known"):
+        follow(node, seen)
