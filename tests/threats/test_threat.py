@@ -131,3 +131,15 @@ def test_region_masks_have_their_own_image_size() -> None:
     assert RegionThreat(masks).image_size == (2, 3)
     with pytest.raises(TypeError):
         RegionThreat(masks, (4, 4))  # type: ignore[call-arg]
+
+
+def test_an_area_takes_every_shape_that_fits_and_no_other() -> None:
+    threat = parse_threat("area:8", (3, 8))
+    assert isinstance(threat, RectangleThreat)
+    assert threat.shapes == ((1, 8), (2, 4))  # 4x2 is too high
+
+
+def test_a_threat_to_images_of_another_size_is_refused_by_both_sizes() -> None:
+    threat = parse_threat("1x1", (3, 8))
+    with pytest.raises(UsageError, match="expected a threat to images of 4x6, got one to 3x8; build it for this"):
+        parse_threat(threat, (4, 6))

@@ -76,8 +76,8 @@ class Family:
 
     def sums(self, maps: Tensor) -> Tensor:
         rows, columns = self.intervals
-        inside = columns.sums(rows.sums(maps, dim=-2), dim=-1).flatten(-2)
-        return inside if self.whole else inside.index_select(-1, self.kept)
+        inside = columns.sums(rows.sums(maps, dim=1), dim=2).flatten(1)
+        return inside if self.whole else inside.index_select(1, self.kept)
 
     def masks(self, index: Tensor) -> Tensor:
         product = self.kept[index]
@@ -141,16 +141,11 @@ class SeparableRegions(Regions):
 
     def sums(self, maps: Tensor) -> Tensor:
         flat = maps.flatten(0, -3)
-        result = torch.empty(len(flat), len(self), dtype=maps.dtype, device=maps.device)
         # Piece by piece on a CPU, so that running totals stay in its cache: maps of many classes do not.
-        size = max(1, CACHED_CELLS // max(maps.shape[-2] * maps.shape[-1], len(self))) if maps.is_cpu else len(flat)
-        for start in range(0, len(flat), max(1, size)):
-            first = 0
-            for family in self.families:
-                inside = family.sums(flat[start : start + size])
-                result[start : start + size, first : first + inside.shape[-1]] = inside
-                first += inside.shape[-1]
-        return result.view(*maps.shape[:-2], len(self))
+        size = CACHED_CELLS // max(len(self), self.grid[0] * self.grid[1]) if maps.is_cpu else len(flat)
+        parts = flat.split(max(1, size))
+        sums = [torch.cat([family.sums(part) for family in self.families], dim=1) for part in parts]
+        return torch.cat(sums).view(*maps.shape[:-2], len(self))
 
     def masks(self, index: Tensor | None = None) -> Tensor:
         if index is None:
