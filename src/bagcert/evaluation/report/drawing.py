@@ -19,6 +19,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 INK, MUTED, LINE = "#010203", "#040506", "#070809"
 PAGE_COLORS = {INK: "currentColor", MUTED: "var(--muted)", LINE: "var(--line)"}
 PAPER_COLORS = {INK: "#1c2127", MUTED: "#5c6570", LINE: "#d8dde3"}
+ON_WHITE: dict[str, Any] = {"facecolor": "white", "transparent": False}  # a file may be shown on a dark page
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",  # text stays text: crisp, small, and in the page's font
     "font.size": 10,
@@ -69,13 +70,13 @@ def picture(name: str, title: str, note: str, draw: Drawer) -> Picture:
     with styled(name, *PAPER_COLORS.values()):
         figure = draw()
         content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=160, facecolor="white", transparent=False)
-        return Picture(name, title, note, inline(drawn, name, title), to_svg(figure), content.getvalue())
+        figure.savefig(content, format="png", dpi=160, **ON_WHITE)
+        return Picture(name, title, note, inline(drawn, name, title), to_svg(figure, **ON_WHITE), content.getvalue())
 
 
-def to_svg(figure: Figure) -> str:
-    content = io.StringIO()
-    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+def to_svg(figure: Figure, **background: Any) -> str:
+    content, nothing = io.StringIO(), dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(content, format="svg", metadata=nothing, **background)
     return content.getvalue()
 
 
@@ -96,6 +97,12 @@ def axes(width: float = 7.4, height: float = 3.9) -> tuple[Figure, Axes]:
     """An empty figure; not made by pyplot, which would keep it and choose a window."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
+
+
+def panels(count: int, width: float = 7.4, height: float = 3.6) -> tuple[Figure, list[Axes]]:
+    """An empty figure of some axes side by side that share their height."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, list(figure.subplots(1, count, sharey=True, squeeze=False)[0])
 
 
 def percent_axis(ax: Axes, words: str) -> None:

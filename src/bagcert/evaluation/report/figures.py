@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bagcert.evaluation.report.drawing import MARKERS, PALETTE, Picture, axes, percent_axis, picture
@@ -41,6 +42,13 @@ def certified(rows: Rows, entry: Evaluation) -> float:
 
 def lines_figure(lines: dict[str, list[Point]], ticks: dict[float, str], words: str, log: bool) -> Figure:
     figure, ax = axes()
+    draw_lines(ax, lines, ticks, words, log)
+    percent_axis(ax, "certified accuracy, %")
+    return figure
+
+
+def draw_lines(ax: Axes, lines: dict[str, list[Point]], ticks: dict[float, str], words: str, log: bool) -> None:
+    """Each line by its name, the first ones in colors and markers of their own."""
     for place, (name, points) in enumerate(lines.items()):
         color, marker = PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
         xs, ys = zip(*sorted(points), strict=True)
@@ -50,9 +58,7 @@ def lines_figure(lines: dict[str, list[Point]], ticks: dict[float, str], words: 
         ax.minorticks_off()
     ax.set_xticks(list(ticks), list(ticks.values()))
     ax.set_xlabel(words)
-    percent_axis(ax, "certified accuracy, %")
     ax.legend(loc="lower left" if len(lines) < 5 else "upper right", ncols=1 + len(lines) // 5)
-    return figure
 
 
 def size_figure(inputs: Inputs) -> Picture | None:

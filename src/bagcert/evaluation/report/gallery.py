@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,6 +18,7 @@ from bagcert.evaluation.rows import Evaluation, Rows
 from bagcert.evaluation.scores import ScoreFiles, scores_folder
 from bagcert.rules import Certificate
 from bagcert.threats import Footprint, Layer, RegionThreat
+from bagcert.threats.threat import bounding_box
 
 EACH = 2  # images of each kind
 PATCH, REACH, SECOND = PALETTE[5], PALETTE[1], PALETTE[3]
@@ -117,17 +117,18 @@ def places(certificate: Certificate, number: int) -> list[list[int]]:
 
 
 def reached(header: dict[str, Any], box: list[int]) -> list[int]:
-    """R(l): the rectangle of outputs around what a patch at this place can reach."""
+    """R(l), from the layers that the rows name."""
     footprint = header["footprint"]
     size = (footprint["image_size"][0], footprint["image_size"][1])
     layers = [Layer(**{key: (pair[0], pair[1]) for key, pair in layer.items()}) for layer in footprint["layers"]]
-    mask = torch.zeros(1, *size, dtype=torch.bool)
+    return reach(Footprint.of_layers(layers, size), box)
+
+
+def reach(footprint: Footprint, box: list[int]) -> list[int]:
+    """R(l): the rectangle of outputs around what a patch at this place can reach."""
+    mask = torch.zeros(1, *footprint.image_size, dtype=torch.bool)
     mask[:, box[0] : box[0] + box[2], box[1] : box[1] + box[3]] = True
-    cells = Footprint.of_layers(layers, size).regions(RegionThreat(mask)).masks()[0].numpy()
-    rows, columns = np.flatnonzero(cells.any(axis=1)), np.flatnonzero(cells.any(axis=0))
-    if not len(rows):
-        return [0, 0, 0, 0]
-    return [int(rows[0]), int(columns[0]), int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1]
+    return list(bounding_box(footprint.regions(RegionThreat(mask)).masks()[0]))
 
 
 def outline(ax: Axes, box: list[int], color: str) -> None:
