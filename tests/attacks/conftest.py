@@ -45,7 +45,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def votes(run: Path) -> ResidualScorer:
-    return load_scorer(run)[0]
+    scorer = load_scorer(run)[0]
+    assert isinstance(scorer, ResidualScorer)
+    return scorer
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from bagcert.errors import UsageError
-from bagcert.scorers.steps import STEPS, HeavisideStep, LogitStep, ScoreStep, SoftmaxStep, score_step
+from bagcert.scorers.steps import STEPS, HeavisideStep, LogitStep, ScoreStep, SoftmaxStep, ThresholdStep, score_step
 
-EVERY_STEP = pytest.mark.parametrize("step", STEPS.values(), ids=list(STEPS))
+EVERY_STEP = pytest.mark.parametrize("step", [*STEPS.values(), ThresholdStep(0.3)], ids=[*STEPS, "threshold"])
 ODD = torch.tensor([0.0, -0.0, 1e-30, -1e-30, 88.0, -88.0, 1e30, -1e30, torch.inf, -torch.inf, torch.nan, 0.3])
 
 
@@ -43,6 +43,14 @@ def test_large_logits_saturate() -> None:
 def test_softmax_is_over_the_classes() -> None:
     soft = SoftmaxStep().soft(torch.randn(2, 5, 3, 3))
     torch.testing.assert_close(soft.sum(dim=1), torch.ones(2, 3, 3))
+
+
+def test_a_softmax_of_just_theta_is_a_vote() -> None:
+    """Of several classes too; just below, none."""
+    even = torch.zeros(1, 4, 1, 1)
+    assert ThresholdStep(0.25).fixed(even).sum() == 4
+    assert ThresholdStep(0.25 + 1e-7).fixed(even).sum() == 0
+    assert ThresholdStep(0.25 + 1e-9).fixed(even).sum() == 4, "θ is the nearest float32"
 
 
 @EVERY_STEP

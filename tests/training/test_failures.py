@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("pattern_data")
 
 
 def fill_with_nan(trainer: Trainer) -> None:
-    trainer.scorer.head.weight.data.fill_(torch.nan)
+    trainer.scorer.get_parameter("head.weight").data.fill_(torch.nan)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1000.0], ids=["before a checkpoint", "before a log line"])

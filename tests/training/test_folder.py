@@ -11,8 +11,10 @@ import torch
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, sha256
 from bagcert.scorers import ResidualConfig, ResidualScorer
+from bagcert.scorers.networks import NETWORKS
 from bagcert.scorers.saved import load_scorer, read_scorer, scorer_table
 from bagcert.training.folder import RunFolder, save_run
+from bagcert.training.recipe import Recipe
 
 CONFIG = ResidualConfig(classes=3, channels=1, width=(4, 6), kernels=(3,), strides=(2,), paths=1, shake=False)
 
@@ -42,10 +44,16 @@ def test_a_run_comes_back_in_evaluation_mode(run: Path) -> None:
 
 
 def test_scorers_survive_json() -> None:
-    for config in (CONFIG, ResidualConfig()):
-        table = json.loads(json.dumps(scorer_table(ResidualScorer(config, (12, 8)))))
+    for config in (CONFIG, *(kind() for kind in NETWORKS.values())):
+        table = json.loads(json.dumps(scorer_table(config.build((32, 40), (0.0,), (1.0,)))))
         again = read_scorer(table)
-        assert again.config == config and again.image_size == (12, 8)
+        assert again.config == config and again.footprint.image_size == (32, 40)
+
+
+def test_the_first_kind_of_network_has_no_name() -> None:
+    """Cards, recipes and checkpoints from before there was a second kind stay what they are."""
+    assert "name" not in scorer_table(ResidualScorer(CONFIG, (8, 8)))["network"]
+    assert "name" not in Recipe().table()["network"]
 
 
 def test_every_flipped_byte_of_the_weights_is_noticed(run: Path) -> None:
@@ -73,11 +81,13 @@ def test_weights_of_another_network_are_refused(run: Path) -> None:
         (lambda card: card.update(format="other"), "expected format bagcert-run-1 in .*, got 'other'"),
         (lambda card: card.pop("format"), "expected format bagcert-run-1 in .*, got None"),
         (lambda card: card.pop("scorer"), "expected kind, image_size and network of a scorer"),
-        (lambda card: card["scorer"].update(kind="dense"), "expected a residual scorer for .*, got 'dense'"),
-        (lambda card: card["scorer"].update(image_size="big"), "expected a residual scorer for .*, got .* 'big'"),
+        (lambda card: card["scorer"].update(kind="dense"), "expected a scorer of kind 'residual' .*, got 'dense'"),
+        (lambda card: card["scorer"].update(image_size="big"), "expected a scorer of kind .*, got .* 'big'"),
         (lambda card: card["scorer"]["network"].update(depth=3), "expected a key of network in .*, got 'depth'"),
         (lambda card: card["scorer"]["network"].pop("step"), "expected all keys of network .*, got none for step"),
         (lambda card: card["scorer"]["network"].update(paths=9), "expected network.paths of 1 or 2, got 9"),
+        (lambda card: card["scorer"]["network"].update(name="residul"), "expected network.name in .*did you mean"),
+        (lambda card: card["scorer"].update(network=3), "expected a table for network, got 3"),
         (lambda card: card["scorer"]["network"].update(classes=9), "expected the tensors of the network"),
     ],
 )

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from bagcert.errors import UsageError
-from bagcert.scorers import CIFAR_KERNELS, IMAGENET_KERNELS, ResidualScorer
+from bagcert.scorers import CIFAR_KERNELS, IMAGENET_KERNELS, ResidualConfig, ResidualScorer
+from bagcert.scorers.ablation import AblationConfig
 from bagcert.settings import write_toml
 from bagcert.training.losses import MarginLoss, TwoMaskLoss
 from bagcert.training.optimizers import AdamConfig, MuonConfig
@@ -28,12 +29,17 @@ def test_header_gives_the_command(name: str) -> None:
     assert "Expected clean and certified accuracy" in text
 
 
+def residual(recipe: Recipe) -> ResidualConfig:
+    assert isinstance(recipe.network, ResidualConfig)
+    return recipe.network
+
+
 @pytest.mark.parametrize("field", CIFAR_KERNELS)
 def test_paper_cifar_recipes(field: int) -> None:
     recipe = load_recipe(f"paper-cifar10-rf{field}")
-    assert recipe.network.kernels == CIFAR_KERNELS[field]
+    assert residual(recipe).kernels == CIFAR_KERNELS[field]
     assert recipe == Recipe(network=recipe.network)  # the defaults are App. A.1.1
-    assert (recipe.network.width, recipe.network.paths, recipe.network.shake) == (768, 2, True)
+    assert (residual(recipe).width, residual(recipe).paths, residual(recipe).shake) == (768, 2, True)
     assert recipe.loss == MarginLoss(margin=0.5, one_hot=0.0)
     assert recipe.optimizer == AdamConfig(lr=0.001)
     assert (recipe.training.batch_size, recipe.training.average) == (96, 0)
@@ -44,19 +50,19 @@ def test_paper_cifar_recipes(field: int) -> None:
 @pytest.mark.parametrize("field", IMAGENET_KERNELS)
 def test_paper_imagenet_recipes(field: int) -> None:
     recipe = load_recipe(f"paper-imagenet-rf{field}")
-    assert recipe.network.kernels == IMAGENET_KERNELS[field]
+    assert residual(recipe).kernels == IMAGENET_KERNELS[field]
     assert recipe.loss == MarginLoss(margin=0.25, one_hot=1.0)
     assert recipe.optimizer == AdamConfig(lr=0.00033)
     assert (recipe.training.batch_size, recipe.schedule.epochs, recipe.schedule.warmup_epochs) == (64, 60, 10)
-    assert recipe.network.block_widths == (64, 64, 64, 128, 128, 256, 256, 512, 512)
-    assert recipe.network.block_strides == (2, 1, 2, 1, 1, 1, 1, 1)
+    assert residual(recipe).block_widths == (64, 64, 64, 128, 128, 256, 256, 512, 512)
+    assert residual(recipe).block_strides == (2, 1, 2, 1, 1, 1, 1, 1)
 
 
 def test_two_mask_recipe() -> None:
     recipe = load_recipe("two-mask-cifar10")
     assert recipe.loss == TwoMaskLoss(window=(11, 11), smoothing=0.1)
     assert recipe.optimizer == MuonConfig(lr=0.06)
-    scorer = ResidualScorer(recipe.network, (32, 32))
+    scorer = ResidualScorer(residual(recipe), (32, 32))
     assert sum(weight.numel() for weight in scorer.parameters()) < 3e6
     assert scorer.footprint.receptive_field == (7, 7)
 
@@ -74,8 +80,8 @@ def test_overrides() -> None:
             "network.kernels=[3, 1]",
         ],
     )
-    assert recipe.network.width == 64 and recipe.network.kernels == (3, 1)
-    assert recipe.network.step == "sigmoid"
+    assert residual(recipe).width == 64 and residual(recipe).kernels == (3, 1)
+    assert residual(recipe).step == "sigmoid"
     assert recipe.schedule.epochs == 3.0
     assert recipe.loss == MarginLoss(margin=0.25)
     assert recipe.data.flip is False
@@ -84,6 +90,17 @@ def test_overrides() -> None:
 def test_another_loss_forgets_the_keys_of_the_first() -> None:
     assert load_recipe("fast-cifar10", ["loss.name=two-mask", "loss.weight=0.5"]).loss == TwoMaskLoss(weight=0.5)
     assert load_recipe("fast-cifar10", ["loss.name=margin"]).loss == MarginLoss(margin=0.5)
+
+
+def test_another_network_forgets_the_keys_of_the_first(tmp_path: Path) -> None:
+    assert load_recipe("fast-cifar10", ["network.name=ablation", "network.theta=0"]).network == AblationConfig(theta=0)
+    plain = load_recipe("fast-cifar10")
+    assert load_recipe("fast-cifar10", ["network.name=residual"]) == plain
+    (tmp_path / "own.toml").write_text("base = 'fast-cifar10'\n[network]\nname = 'ablation'\nwidth = 8\n")
+    (tmp_path / "next.toml").write_text(f"base = '{tmp_path}/own.toml'\n[network]\ntheta = 0.2\n")
+    assert load_recipe(str(tmp_path / "next.toml")).network == AblationConfig(width=8, theta=0.2)
+    with pytest.raises(UsageError, match=r"expected network.name in .*, got 'ablatoin'; did you mean 'ablation'\?"):
+        load_recipe("fast-cifar10", ["network.name=ablatoin"])
 
 
 def test_other_data_keep_the_augmentation(tmp_path: Path) -> None:

@@ -29,13 +29,14 @@ def verify(
 
 def words(verdict: Verdict) -> list[str]:
     """What was checked, under which assumptions, and what does not hold."""
-    header = verdict.header
+    header, footprint = verdict.header, verdict.header["footprint"]
     low, high = header["scores"]["bounds"]
-    field = "x".join(map(str, header["footprint"]["receptive_field"]))
+    field = "x".join(map(str, footprint.get("kept", footprint["receptive_field"])))
+    by = f"by {len(footprint['layers'])} layers" if "layers" in footprint else "of its own ablated image"
     lines = [
         f"checked {verdict.certificates} certificates of {verdict.images} images from their stored scores",
         f"taken as given: weights {header['weights_sha256'][:12]} gave these scores, in {low}..{high} for any image, "
-        f"each seeing {field} pixels by {len(header['footprint']['layers'])} layers",
+        f"each seeing {field} pixels {by}",
     ]
     if not verdict.problems:
         return [*lines, "all hold, and so do the accuracies"]

@@ -9,6 +9,8 @@ import torch
 from bagcert.data import Dataset, FolderSettings, Framing, load_dataset
 from bagcert.defenses.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.scorers.ablation import AblationScorer
+from bagcert.scorers.base import BuiltScorer, Scorer
 from bagcert.scorers.residual import ResidualScorer
 from bagcert.threats import Footprint, Layer
 from bagcert.threats.footprint import pair
@@ -35,17 +37,21 @@ def describe(
             "image_size": list(footprint.image_size),
             "grid": list(footprint.grid),
             "receptive_field": list(footprint.receptive_field),
-            "layers": layer_table(defense),
+            **reach_table(defense.scorer),
         },
         **place,
     }
 
 
-def layer_table(defense: Defense) -> list[dict[str, list[int]]]:
+def reach_table(scorer: Scorer) -> dict[str, Any]:
+    """What makes the footprint: layers, or the rows and columns that an ablation keeps; nothing where neither does."""
+    if isinstance(scorer, AblationScorer):
+        return {"kept": list(scorer.config.kept)}
+    return {"layers": layer_table(scorer)} if isinstance(scorer, ResidualScorer) else {}
+
+
+def layer_table(scorer: ResidualScorer) -> list[dict[str, list[int]]]:
     """Kernel, stride, dilation and padding of the layers that make the footprint, each for rows and columns."""
-    scorer = defense.scorer
-    if not isinstance(scorer, ResidualScorer):
-        raise UsageError(f"expected a residual scorer, got {type(scorer).__name__}; its layers are not known")
     config = scorer.config
     layers = [Layer(3, 1, 1, 1)]
     layers += [
@@ -81,7 +87,7 @@ def fitting_dataset(name: str, defense: Defense, data_dir: Path | None) -> Datas
             f"expected the {len(defense.classes)} classes of the model in {name}, got a difference in '{odd[0]}'; "
             "choose the data it was trained on, or name the folders after its classes"
         )
-    channels = defense.scorer.config.channels if isinstance(defense.scorer, ResidualScorer) else dataset.channels
+    channels = defense.scorer.config.channels if isinstance(defense.scorer, BuiltScorer) else dataset.channels
     if (dataset.image_size, dataset.channels) != ((height, width), channels):
         raise UsageError(
             f"expected images of {channels}x{height}x{width} in {name}, got "

@@ -1,4 +1,4 @@
-"""What every scorer is: a network whose scores at one position see only a small part of the image."""
+"""What every scorer is: a network whose scores at one position see only a part of the image."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -35,16 +35,42 @@ class Scorer(nn.Module, ABC):
         return self.step.fixed(self.logits(images))
 
 
+class NetworkConfig(ABC):
+    """What builds a scorer: the [network] section of a recipe, kept on the card of a run."""
+
+    classes: int
+    channels: int
+
+    @abstractmethod
+    def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "BuiltScorer":
+        """The scorer, with random weights, for images of this size and data with this mean and deviation."""
+
+
+class BuiltScorer(Scorer):
+    """A scorer that its config rebuilds: what training makes, and what a run folder holds."""
+
+    config: NetworkConfig
+
+
 class Normalize(nn.Module):
     """Shift and scale the channels; inside the network, so that patches live in the pixel range [0, 1]."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+    def __init__(self, mean: Sequence[float], std: Sequence[float], channels: int) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).reshape(1, -1, 1, 1))
-        self.register_buffer("std", torch.tensor(std, dtype=torch.float32).reshape(1, -1, 1, 1))
+        for name, values in (("mean", mean), ("std", std)):
+            if len(values) not in (1, channels):
+                raise UsageError(f"expected mean and std of {channels} channels, got {len(values)}")
+            each = list(values) * (channels if len(values) == 1 else 1)  # one number stands for all channels
+            self.register_buffer(name, torch.tensor(each, dtype=torch.float32).reshape(1, -1, 1, 1))
 
     def forward(self, images: Images) -> Images:
         return (images - self.mean) / self.std
+
+
+def conv_norm(before: int, after: int, kernel: int, stride: int) -> tuple[nn.Module, nn.Module]:
+    """A convolution that keeps the size of the map (but for its stride), and the batch norm after it."""
+    conv = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
+    return conv, nn.BatchNorm2d(after)

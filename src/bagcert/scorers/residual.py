@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bagcert.errors import UsageError
-from bagcert.scorers.base import Normalize, Scorer
+from bagcert.scorers.base import BuiltScorer, NetworkConfig, Normalize, conv_norm
 from bagcert.scorers.shake import shake
 from bagcert.scorers.steps import score_step
 from bagcert.shapes import Images
@@ -32,7 +32,7 @@ IMAGENET_KERNELS = {
 
 
 @dataclass(frozen=True)
-class ResidualConfig:
+class ResidualConfig(NetworkConfig):
     """A 3x3 stem, then one residual block per kernel; the defaults are the CIFAR-10 network of receptive field 7."""
 
     classes: int = 10
@@ -69,12 +69,17 @@ class ResidualConfig:
     def block_strides(self) -> tuple[int, ...]:
         return self.strides or (1,) * len(self.kernels)
 
+    def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "ResidualScorer":
+        return ResidualScorer(self, image_size, mean, std)
 
-class ResidualScorer(Scorer):
+
+class ResidualScorer(BuiltScorer):
     """The region scorer of App. A.1: batch norm and ReLU after all convolutions but the last.
 
     ImageNet networks have one path per block: the paper does not say, but uses no shake-shake there.
     """
+
+    config: ResidualConfig
 
     def __init__(
         self,
@@ -88,9 +93,8 @@ class ResidualScorer(Scorer):
         self.image_size = image_size
         self.step = score_step(config.step)
         widths = config.block_widths
-        # One number stands for all channels.
-        self.normalize = Normalize(_per_channel(mean, config.channels), _per_channel(std, config.channels))
-        self.stem = nn.Sequential(*_conv_norm(config.channels, widths[0], 3, 1), nn.ReLU(inplace=True))
+        self.normalize = Normalize(mean, std, config.channels)
+        self.stem = nn.Sequential(*conv_norm(config.channels, widths[0], 3, 1), nn.ReLU(inplace=True))
         self.blocks = nn.Sequential(
             *(
                 Block(before, after, kernel, stride, config)
@@ -124,17 +128,17 @@ class Block(nn.Module):
         super().__init__()
         self.shake = config.shake
         self.first = nn.Sequential(
-            *_conv_norm(before, after, kernel, stride), nn.ReLU(inplace=True), *_conv_norm(after, after, 1, 1)
+            *conv_norm(before, after, kernel, stride), nn.ReLU(inplace=True), *conv_norm(after, after, 1, 1)
         )
         self.second = (
             nn.Sequential(
-                *_conv_norm(before, after, 1, 1), nn.ReLU(inplace=True), *_conv_norm(after, after, kernel, stride)
+                *conv_norm(before, after, 1, 1), nn.ReLU(inplace=True), *conv_norm(after, after, kernel, stride)
             )
             if config.paths == 2
             else None
         )
         same = before == after and stride == 1
-        self.shortcut = nn.Identity() if same else nn.Sequential(*_conv_norm(before, after, 1, stride))
+        self.shortcut = nn.Identity() if same else nn.Sequential(*conv_norm(before, after, 1, stride))
 
     def forward(self, features: Tensor) -> Tensor:
         path: Tensor = self.first(features)
@@ -142,14 +146,3 @@ class Block(nn.Module):
             other: Tensor = self.second(features)
             path = shake(path, other) if self.shake and self.training else (path + other) / 2
         return torch.relu(self.shortcut(features) + path)
-
-
-def _conv_norm(before: int, after: int, kernel: int, stride: int) -> tuple[nn.Module, nn.Module]:
-    conv = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
-    return conv, nn.BatchNorm2d(after)
-
-
-def _per_channel(values: Sequence[float], channels: int) -> list[float]:
-    if len(values) not in (1, channels):
-        raise UsageError(f"expected mean and std of {channels} channels, got {len(values)}")
-    return list(values) * (channels if len(values) == 1 else 1)

@@ -9,33 +9,38 @@ from typing import Any
 
 from bagcert.errors import UsageError
 from bagcert.files import read_json, read_tensors, sha256
-from bagcert.scorers.residual import ResidualConfig, ResidualScorer
-from bagcert.settings import read_config, write_config
+from bagcert.scorers.base import BuiltScorer
+from bagcert.scorers.networks import kind_of, read_network
+from bagcert.settings import write_config
 
 FORMAT = "bagcert-run-1"
 WEIGHTS, CONFIG, CHECKPOINT = "weights.safetensors", "config.json", "checkpoint.safetensors"
 
 
-def scorer_table(scorer: ResidualScorer) -> dict[str, Any]:
+def scorer_table(scorer: BuiltScorer) -> dict[str, Any]:
     """What rebuilds the scorer, as JSON; its weights and data normalization are tensors."""
-    return {"kind": "residual", "image_size": list(scorer.image_size), "network": write_config(scorer.config)}
+    size = list(scorer.footprint.image_size)
+    return {"kind": kind_of(scorer.config), "image_size": size, "network": write_config(scorer.config)}
 
 
-def read_scorer(table: object) -> ResidualScorer:
+def read_scorer(table: object) -> BuiltScorer:
     """The inverse of `scorer_table`, with weights still to be loaded."""
     if not isinstance(table, Mapping) or set(table) != {"kind", "image_size", "network"}:
         raise UsageError("expected kind, image_size and network of a scorer in config.json, got something else")
     size = table["image_size"]
-    if table["kind"] != "residual" or not isinstance(size, list) or [type(side) for side in size] != [int, int]:
-        raise UsageError(f"expected a residual scorer for height x width pixels, got {table['kind']!r} for {size!r}")
-    config = read_config(ResidualConfig, table["network"], "network")
+    config = read_network(table["network"])
+    if table["kind"] != kind_of(config) or not isinstance(size, list) or [type(side) for side in size] != [int, int]:
+        raise UsageError(
+            f"expected a scorer of kind '{kind_of(config)}' for height x width pixels, "
+            f"got {table['kind']!r} for {size!r}"
+        )
     missing = write_config(config).keys() - table["network"].keys()
     if missing:  # a default would be another network than the one that was trained
         raise UsageError(f"expected all keys of network in config.json, got none for {', '.join(sorted(missing))}")
-    return ResidualScorer(config, (size[0], size[1]))
+    return config.build((size[0], size[1]), mean=(0.0,), std=(1.0,))
 
 
-def load_scorer(folder: Path) -> tuple[ResidualScorer, dict[str, Any]]:
+def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
     """A saved scorer, on the CPU, in evaluation mode, and its config.json. Files that are not whole are refused."""
     weights, config = folder / WEIGHTS, folder / CONFIG
     if not config.is_file() or not weights.is_file():

@@ -79,6 +79,28 @@ class SoftmaxStep(ScoreStep):
         return self._round(self.soft(logits))
 
 
+class ThresholdStep(ScoreStep):
+    """A vote for every class whose softmax is at least θ: several classes, or none (Levine & Feizi).
+
+    θ stands for the nearest float32, the type of the softmax; so the comparison itself is exact. Its gradient is
+    replaced by that of the softmax.
+    """
+
+    name = "threshold"
+    unit = 1
+    bounds = (0, 1)
+
+    def __init__(self, theta: float) -> None:
+        self.theta = theta
+
+    def soft(self, logits: Tensor) -> Scores:
+        smooth = logits.float().softmax(dim=1)
+        return (smooth >= self.theta).float() + (smooth - smooth.detach())
+
+    def fixed(self, logits: Tensor) -> Scores:
+        return (logits.float().softmax(dim=1) >= self.theta).to(torch.int32)
+
+
 class LogitStep(ScoreStep):
     """The logits themselves, for rules that need no bounds (two-mask); integers saturate at ±4096.0."""
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, sha256, write_atomically
-from bagcert.scorers.residual import ResidualScorer
+from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.saved import CHECKPOINT, CONFIG, FORMAT, WEIGHTS, scorer_table
 from bagcert.settings import write_toml
 from bagcert.training.recipe import Recipe
@@ -55,9 +55,7 @@ class RunFolder:
         write_atomically(self.path / "recipe.toml", write_toml(recipe.table()).encode())
 
 
-def save_run(
-    folder: RunFolder, scorer: ResidualScorer, weights: Mapping[str, Tensor], facts: Mapping[str, Any]
-) -> None:
+def save_run(folder: RunFolder, scorer: BuiltScorer, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Write weights and card. The card comes last and names the weights' digest: no card, no finished run."""
     content = pack_tensors(weights, {})
     write_atomically(folder.weights, content)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bagcert.errors import UsageError, unknown_name
+from bagcert.scorers.base import NetworkConfig
+from bagcert.scorers.networks import NETWORKS, UNNAMED, read_network
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.settings import apply_override, read_choice, read_config, write_config
 from bagcert.training.losses import LOSSES, Loss, MarginLoss
@@ -62,7 +64,7 @@ class Recipe:
     """All sections of a recipe; the defaults train the paper's CIFAR-10 network of receptive field 7."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    network: ResidualConfig = field(default_factory=ResidualConfig)
+    network: NetworkConfig = field(default_factory=ResidualConfig)
     loss: Loss = field(default_factory=MarginLoss)
     optimizer: OptimizerConfig = field(default_factory=AdamConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
@@ -75,7 +77,7 @@ class Recipe:
 
 
 SECTIONS = ("data", "network", "loss", "optimizer", "schedule", "training", "evaluation")
-CHOICES: dict[str, Mapping[str, type[Any]]] = {"loss": LOSSES, "optimizer": OPTIMIZERS}
+CHOICES: dict[str, Mapping[str, type[Any]]] = {"network": NETWORKS, "loss": LOSSES, "optimizer": OPTIMIZERS}
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
@@ -93,7 +95,9 @@ def read_recipe(table: dict[str, Any]) -> Recipe:
     for section, inner in table.items():
         if section not in SECTIONS:
             raise unknown_name("a section of the recipe", section, SECTIONS)
-        if section in CHOICES:
+        if section == "network":
+            values[section] = read_network(inner)
+        elif section in CHOICES:
             values[section] = read_choice(CHOICES[section], inner, section)
         else:
             kind = hints[section].type
@@ -125,9 +129,10 @@ def _load_table(name: str, depth: int = 0) -> dict[str, Any]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"expected a recipe in TOML, got '{name}': {error}") from error
-    base = table.pop("base", None)
+    base, network = table.pop("base", None), table.get("network", {})
     if base is None:
-        return table
+        # Said here, so that a change of the kind is noticed as one: it drops the keys of the other kind.
+        return {**table, "network": {"name": UNNAMED, **network}} if isinstance(network, dict) else table
     if not isinstance(base, str) or depth > 4:
         raise UsageError(f"expected base to name another recipe, got {base!r} in '{name}'")
     return _merge(_load_table(base, depth + 1), table)

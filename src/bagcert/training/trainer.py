@@ -11,8 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from bagcert.data.augment import Augmentation
 from bagcert.data.base import Batch, Dataset, Source
 from bagcert.errors import UsageError
-from bagcert.scorers.base import Scorer
-from bagcert.scorers.residual import ResidualScorer
+from bagcert.scorers.base import BuiltScorer, Scorer
 from bagcert.shapes import Images, Labels
 from bagcert.training.averaging import Average
 from bagcert.training.losses import Loss, PlacedMarginLoss, TwoMaskLoss, check_window
@@ -27,7 +26,7 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "big") >> 1
 
 
-def build_scorer(recipe: Recipe, dataset: Dataset) -> ResidualScorer:
+def build_scorer(recipe: Recipe, dataset: Dataset) -> BuiltScorer:
     """The recipe's network for that data set."""
     network = recipe.network
     for key, expected in (("classes", len(dataset.classes)), ("channels", dataset.channels)):
@@ -36,7 +35,7 @@ def build_scorer(recipe: Recipe, dataset: Dataset) -> ResidualScorer:
                 f"expected network.{key} = {expected} for {recipe.data.name}, got {getattr(network, key)}; "
                 f"add --set network.{key}={expected}"
             )
-    scorer = ResidualScorer(network, dataset.image_size, mean=dataset.mean, std=dataset.std)
+    scorer = network.build(dataset.image_size, dataset.mean, dataset.std)
     if isinstance(recipe.loss, (PlacedMarginLoss, TwoMaskLoss)):
         check_window(recipe.loss.window, scorer.footprint.grid)
     return scorer

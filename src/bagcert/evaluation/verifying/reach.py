@@ -54,8 +54,12 @@ def contained(sets: Flags, others: Flags) -> Flags:
 def maximal_windows(footprint: dict[str, Any], patch: str) -> Windows:
     """What each placement of the patch can reach, without those inside another one."""
     height, width = footprint["image_size"]
-    seen_rows = seen_pixels(footprint["layers"], 0, height)
-    seen_columns = seen_pixels(footprint["layers"], 1, width)
+    if "kept" in footprint:
+        seen_rows, seen_columns = kept_pixels(footprint["kept"][0], height), kept_pixels(footprint["kept"][1], width)
+    else:
+        seen_rows, seen_columns = (
+            seen_pixels(footprint["layers"], axis, pixels) for axis, pixels in enumerate((height, width))
+        )
     if [len(seen_rows), len(seen_columns)] != footprint["grid"]:
         raise UsageError(
             f"expected layers that give a grid of {footprint['grid']}, got {[len(seen_rows), len(seen_columns)]}"
@@ -86,6 +90,12 @@ def seen_pixels(layers: Sequence[dict[str, list[int]]], axis: int, pixels: int) 
             after.append(set[int]().union(*(seen[tap] for tap in taps if 0 <= tap < len(seen))))
         seen = after
     return seen
+
+
+def kept_pixels(kept: int, pixels: int) -> list[set[int]]:
+    """The pixels along one axis that each ablation keeps, wrapping around; a single one where it keeps them all."""
+    starts = range(pixels if kept < pixels else 1)
+    return [{(start + step) % pixels for step in range(kept)} for start in starts]
 
 
 def touched(seen: list[set[int]], start: int, length: int) -> frozenset[int]:

@@ -1,0 +1,101 @@
+"""Derandomized smoothing (Levine & Feizi 2020): a classifier sees one small part of the image after the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from bagcert.errors import UsageError
+from bagcert.scorers.base import BuiltScorer, NetworkConfig
+from bagcert.scorers.classifier import Classifier, ClassifierShape
+from bagcert.scorers.steps import SoftmaxStep, ThresholdStep
+from bagcert.shapes import Images, Scores
+from bagcert.threats import Footprint
+
+# Ablated images in one pass; 1,024 block ablations of a whole batch are never held together.
+ABLATED_AT_ONCE = {"cpu": 2**9, "cuda": 2**14}
+
+
+@dataclass(frozen=True)
+class AblationConfig(NetworkConfig):
+    """What an ablation keeps, how its classifier votes, and the classifier; the defaults are the paper's for CIFAR-10.
+
+    As many kept rows as the image has make column smoothing, as many columns row smoothing, fewer of both block
+    smoothing.
+    """
+
+    name: ClassVar[str] = "ablation"
+    classes: int = 10
+    channels: int = 3
+    kept: tuple[int, int] = (32, 4)  # rows and columns, wrapping around the border
+    theta: float = 0.3  # an ablation votes for every class of at least this softmax; 0: the softmax is the score
+    width: int = 64  # of the classifier, as its blocks
+    blocks: tuple[int, ...] = (2, 2, 2, 2)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.theta <= 1:
+            raise UsageError(f"expected network.theta in 0..1, got {self.theta:g}")
+        self.classifier  # noqa: B018 (refuses what it does not take)
+
+    @property
+    def classifier(self) -> ClassifierShape:
+        return ClassifierShape(2 * self.channels, self.classes, self.width, self.blocks)
+
+    def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "AblationScorer":
+        return AblationScorer(self, image_size)  # the paper does not normalize: 0 has to mean "ablated"
+
+
+class AblationScorer(BuiltScorer):
+    """One score map entry for each ablation: what the classifier says of the image with all but a few pixels ablated.
+
+    An ablated pixel is 0 in all of (x, 1 - x), so that black differs from ablated. The kept part starts at the entry's
+    own row and column and wraps around the border; a patch reaches the ablations that keep any of its pixels
+    (`Footprint.ablation`), and no others: the classifier is given nothing else of the image.
+
+    Differs from the paper: all rules work on these votes. Theirs is `largest-region`, but for ties.
+    """
+
+    config: AblationConfig
+    rows: Tensor  # bool [i h]: the rows that an ablation in row i of the map keeps
+    columns: Tensor  # bool [j w]
+
+    def __init__(self, config: AblationConfig, image_size: tuple[int, int]) -> None:
+        super().__init__()
+        self.config = config
+        self.step = ThresholdStep(config.theta) if config.theta else SoftmaxStep()
+        self.classifier = Classifier(config.classifier)
+        self.footprint = Footprint.ablation(config.kept, image_size)
+        (seen,) = self.footprint.branches  # what an ablation keeps is what R(l) is made from
+        self.register_buffer("rows", seen.rows, persistent=False)
+        self.register_buffer("columns", seen.columns, persistent=False)
+
+    def forward(self, images: Images) -> Scores:
+        """The soft scores; in training the logits of one ablation, drawn for the whole batch, as a map of one entry."""
+        if not self.training:
+            return self.step.soft(self.logits(images))
+        ablation = torch.randint(len(self.rows) * len(self.columns), (1,), device=images.device)
+        return self._ablated(images, ablation).float()[..., None]
+
+    def logits(self, images: Images) -> Tensor:
+        """The logits of all ablations, piece by piece; gradients run each piece again instead of keeping it."""
+        at_once = max(1, ABLATED_AT_ONCE.get(images.device.type, ABLATED_AT_ONCE["cpu"]) // len(images))
+        every = torch.arange(len(self.rows) * len(self.columns), device=images.device)
+        parts = []
+        for ablations in torch.split(every, at_once):
+            if torch.is_grad_enabled():
+                parts.append(checkpoint(self._ablated, images, ablations, use_reentrant=False))
+            else:
+                parts.append(self._ablated(images, ablations))
+        return torch.cat(parts, dim=2).view(len(images), -1, len(self.rows), len(self.columns))
+
+    def _ablated(self, images: Images, ablations: Tensor) -> Tensor:
+        """The logits of some ablations, numbered row by row: [b k n]."""
+        row, column = ablations // len(self.columns), ablations % len(self.columns)
+        kept = self.rows[row][:, :, None] & self.columns[column][:, None, :]  # n h w
+        both = torch.cat([images, 1 - images], dim=1)
+        shown = torch.where(kept[:, None], both[:, None], 0)  # b n 2c h w
+        logits: Tensor = self.classifier(shown.flatten(0, 1))
+        return logits.view(len(images), len(ablations), -1).transpose(1, 2)

@@ -1,0 +1,65 @@
+"""A whole-image classifier: what rival defenses show many ablated or masked copies of an image to."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bagcert.errors import UsageError
+from bagcert.scorers.base import conv_norm
+
+
+@dataclass(frozen=True)
+class ClassifierShape:
+    """The size of a residual classifier; the defaults are ResNet-18 for small images."""
+
+    channels: int
+    classes: int
+    width: int = 64  # of the first stage; each later one doubles it and halves the image
+    blocks: tuple[int, ...] = (2, 2, 2, 2)  # of each stage
+
+    def __post_init__(self) -> None:
+        if min(self.channels, self.classes - 1, self.width) < 1:
+            raise UsageError("expected at least 2 classes, 1 channel and width 1 in network, got fewer")
+        if not self.blocks or min(self.blocks) < 1:
+            raise UsageError(f"expected network.blocks of at least 1 for each stage, got {list(self.blocks)}")
+
+
+class Classifier(nn.Module):
+    """From images [b c h w] to logits [b k]: a 3x3 stem, stages of residual blocks, the mean over the image, a head.
+
+    Its blocks and its pooling look at the whole image. It is therefore no scorer by itself; what it is shown decides
+    what a patch can reach.
+    """
+
+    def __init__(self, shape: ClassifierShape) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(*conv_norm(shape.channels, shape.width, 3, 1), nn.ReLU(inplace=True))
+        blocks, before = [], shape.width
+        for stage, count in enumerate(shape.blocks):
+            after = shape.width * 2**stage
+            for number in range(count):
+                blocks.append(BasicBlock(before, after, stride=2 if stage and not number else 1))
+                before = after
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(before, shape.classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.blocks(self.stem(images.contiguous(memory_format=torch.channels_last)))
+        logits: Tensor = self.head(features.mean(dim=(2, 3)))
+        return logits
+
+
+class BasicBlock(nn.Module):
+    """relu(shortcut + path), the path being two 3x3 convolutions (He et al. 2016)."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.path = nn.Sequential(
+            *conv_norm(before, after, 3, stride), nn.ReLU(inplace=True), *conv_norm(after, after, 3, 1)
+        )
+        same = before == after and stride == 1
+        self.shortcut = nn.Identity() if same else nn.Sequential(*conv_norm(before, after, 1, stride))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.relu(self.shortcut(features) + self.path(features))

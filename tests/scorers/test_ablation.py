@@ -1,0 +1,132 @@
+"""Ablations: what each one sees, how it votes, and what a patch can do to all of them."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import bagcert
+from bagcert.errors import UsageError
+from bagcert.scorers import ablation
+from bagcert.scorers.ablation import AblationConfig, AblationScorer
+from bagcert.threats import parse_threat
+
+SIZE = (6, 7)
+KEPT = pytest.mark.parametrize("kept", [(6, 2), (2, 7), (3, 2)], ids=["column", "row", "block"])
+
+
+def small(kept: tuple[int, int], theta: float = 0.3) -> AblationScorer:
+    """A small scorer whose batch norms have seen something, so that no unit is dead."""
+    torch.manual_seed(0)
+    config = AblationConfig(classes=3, channels=2, kept=kept, theta=theta, width=4, blocks=(1, 1))
+    scorer = AblationScorer(config, SIZE)
+    scorer.classifier(torch.rand(64, 4, *SIZE))
+    return scorer.eval()
+
+
+def some_images(count: int = 3) -> Tensor:
+    return torch.rand(count, 2, *SIZE, generator=torch.Generator().manual_seed(1))
+
+
+def kept_pixels(kept: tuple[int, int]) -> list[list[set[tuple[int, int]]]]:
+    """By the definition: from its own row and column on, wrapping; an axis that is kept whole has one entry."""
+    starts = [range(size if side < size else 1) for side, size in zip(kept, SIZE, strict=True)]
+    return [
+        [
+            {((top + down) % SIZE[0], (left + right) % SIZE[1]) for down in range(kept[0]) for right in range(kept[1])}
+            for left in starts[1]
+        ]
+        for top in starts[0]
+    ]
+
+
+@KEPT
+def test_logits_are_those_of_each_ablated_image(kept: tuple[int, int]) -> None:
+    scorer, images = small(kept), some_images()
+    logits = scorer.logits(images)
+    expected = torch.empty_like(logits)
+    for i, line in enumerate(kept_pixels(kept)):
+        for j, pixels in enumerate(line):
+            shown = torch.zeros(len(images), 4, *SIZE)
+            for y, x in pixels:
+                shown[:, :2, y, x], shown[:, 2:, y, x] = images[:, :, y, x], 1 - images[:, :, y, x]
+            expected[:, :, i, j] = scorer.classifier(shown)
+    torch.testing.assert_close(logits, expected)
+    softmax = logits.softmax(dim=1)
+    assert torch.equal(scorer.scores(images), (softmax >= 0.3).to(torch.int32))
+    counts = (softmax >= 0.3).sum(dim=1)
+    assert counts.max() > 1, "an ablation may vote for several classes"
+    assert torch.equal(small(kept, theta=0).scores(images), (softmax * 1024).round().to(torch.int32))
+
+
+@KEPT
+def test_a_patch_reaches_just_the_ablations_that_keep_a_pixel_of_it(kept: tuple[int, int]) -> None:
+    """A NaN shows in every logit that sees it."""
+    scorer, seen = small(kept), kept_pixels(kept)
+    threat = parse_threat("2x3", SIZE)
+    regions = scorer.footprint.regions(threat)
+    for index, mask in enumerate(regions.masks()):
+        row, column, height, width = regions.placement(index)
+        pixels = {(row + down, column + right) for down in range(height) for right in range(width)}
+        expected = torch.tensor([[bool(pixels & entry) for entry in line] for line in seen])
+        assert torch.equal(mask, expected)
+        images = some_images(1)
+        images[:, :, row : row + height, column : column + width] = torch.nan
+        assert torch.equal(scorer.logits(images).isnan().any(dim=1)[0], expected)
+
+
+def test_columns_pay_for_a_wide_patch_and_not_for_a_high_one() -> None:
+    """A 1x24 patch meets 27 of 32 columns of 4 pixels: after it no lead of votes is left to prove anything."""
+    footprint = AblationConfig(kept=(32, 4), width=1, blocks=(1,)).build((32, 32), (0.0,), (1.0,)).footprint
+    unanimous = torch.zeros(1, 10, 1, 32, dtype=torch.int32)
+    unanimous[:, 3] = 1
+    reached = {patch: int(footprint.regions(parse_threat(patch, (32, 32))).sizes.max()) for patch in ("1x24", "24x1")}
+    assert reached == {"1x24": 27, "24x1": 4}
+    for rule in ("largest-region", "every-region", "two-mask"):
+        leads = []
+        for patch in ("1x24", "24x1"):
+            certificate = bagcert.certify_scores(unanimous, patch, rule=rule, footprint=footprint)
+            assert certificate.lead is not None
+            leads.append(int(certificate.lead))
+        assert leads == {"largest-region": [-22, 24], "every-region": [-22, 24], "two-mask": [0, 24]}[rule]
+
+
+@KEPT
+def test_pieces_and_gradients_change_nothing(kept: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, images = small(kept), some_images()
+    whole = scorer(images.requires_grad_())
+    (slope,) = torch.autograd.grad(whole[:, 0].sum(), images)
+    assert torch.equal(whole.detach().to(torch.int32), scorer.scores(images))
+    monkeypatch.setitem(ablation.ABLATED_AT_ONCE, "cpu", 7)  # two ablations of three images
+    parts = scorer(images)
+    torch.testing.assert_close(parts, whole)
+    torch.testing.assert_close(torch.autograd.grad(parts[:, 0].sum(), images)[0], slope)
+    assert slope.abs().sum() > 0
+
+
+@KEPT
+def test_training_shows_one_ablation_to_the_whole_batch(kept: tuple[int, int]) -> None:
+    scorer, images = small(kept), some_images()
+    every = scorer.logits(images).flatten(2)  # b k n
+    scorer.training = True  # its classifier stays in evaluation mode: batch norm would hide which ablation it was
+    drawn = set()
+    for seed in range(40):
+        torch.manual_seed(seed)
+        one = scorer(images)
+        assert one.shape == (3, 3, 1, 1)
+        (match,) = torch.isclose(one[..., 0], every, atol=1e-5).all(dim=1).all(dim=0).nonzero().flatten().tolist()
+        drawn.add(match)
+    assert len(drawn) > 5 or len(drawn) == every.shape[2]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"kept": (7, 2)}, "expected an ablation that keeps 1 to 6 pixels, got 7; choose a smaller one"),
+        ({"theta": 1.5}, r"expected network.theta in 0\.\.1, got 1.5"),
+        ({"width": 0}, "expected at least 2 classes, 1 channel and width 1 in network, got fewer"),
+        ({"blocks": (1, 0)}, r"expected network.blocks of at least 1 for each stage, got \[1, 0\]"),
+    ],
+)
+def test_impossible_ablations_are_refused(config: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        AblationConfig(**config).build(SIZE, (0.0,), (1.0,))  # type: ignore[arg-type]
