@@ -42,23 +42,24 @@ def certified(rows: Rows, entry: Evaluation) -> float:
 
 def lines_figure(lines: dict[str, list[Point]], ticks: dict[float, str], words: str, log: bool) -> Figure:
     figure, ax = axes()
-    draw_lines(ax, lines, ticks, words, log)
+    draw_lines(ax, lines, ticks, words)
+    if log:
+        ax.set_xscale("log")
+        ax.minorticks_off()
+        ax.set_xticks(list(ticks), list(ticks.values()))
     percent_axis(ax, "certified accuracy, %")
+    ax.legend(loc="lower left" if len(lines) < 5 else "upper right", ncols=1 + len(lines) // 5)
     return figure
 
 
-def draw_lines(ax: Axes, lines: dict[str, list[Point]], ticks: dict[float, str], words: str, log: bool) -> None:
+def draw_lines(ax: Axes, lines: dict[str, list[Point]], ticks: dict[float, str], words: str) -> None:
     """Each line by its name, the first ones in colors and markers of their own."""
     for place, (name, points) in enumerate(lines.items()):
         color, marker = PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
         xs, ys = zip(*sorted(points), strict=True)
-        ax.plot(xs, ys, color=color, marker=marker, label=name)
-    if log:
-        ax.set_xscale("log")
-        ax.minorticks_off()
+        ax.plot(xs, ys, color=color, marker=marker, label=name, clip_on=False)
     ax.set_xticks(list(ticks), list(ticks.values()))
     ax.set_xlabel(words)
-    ax.legend(loc="lower left" if len(lines) < 5 else "upper right", ncols=1 + len(lines) // 5)
 
 
 def size_figure(inputs: Inputs) -> Picture | None:

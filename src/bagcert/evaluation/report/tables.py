@@ -119,17 +119,19 @@ def usual_rival(rivals: Tensor, classes: list[str]) -> str:
 
 
 def attack_table(attacks: dict[str, AttackRows]) -> Table:
+    """The lower and the upper bound of the accuracy under attack side by side, and the gap between them."""
     lines = []
     for model, rows in attacks.items():
-        shares = (rows.clean_accuracy, rows.attacked_accuracy, rows.certified_accuracy)
+        low, high = rows.certified_accuracy, rows.attacked_accuracy
+        shares = (low, high, rows.clean_accuracy, high - low)
         broken = str(len(rows.flips_of_certified))
         header = rows.header
         images = f"{len(rows.labels):,}"
         lines.append((model, header["patch"], header["rule"], images, *map(percent, shares), broken))
-    heads = ("model", "patch", "rule", "images", "clean %", "attacked %", "certified %", "broken proofs")
+    heads = ("model", "patch", "rule", "images", "certified %", "attacked %", "clean %", "gap", "broken proofs")
     note = (
-        "The true accuracy under attack lies between certified (no attack gets below it) and attacked (this attack "
-        "got there)."
+        "The true accuracy under attack lies in the gap between certified (no attack gets below it) and attacked (this "
+        "attack got there)."
     )
     return Table("attacked", "Certified against attacked accuracy", note, heads, tuple(lines), 3)
 
