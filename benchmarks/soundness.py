@@ -28,6 +28,7 @@ from bagcert.defenses.load import card
 from bagcert.files import write_atomically
 from bagcert.rules import NAMED_RULES
 from bagcert.scorers.residual import ResidualScorer
+from benchmarks.calling import call
 
 RESULTS = Path(__file__).parent / "results" / "soundness.json"
 PATCHES = ("2x2", "5x5", "8x8", "1x24", "24x1")
@@ -105,4 +106,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    call(main)

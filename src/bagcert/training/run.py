@@ -13,6 +13,10 @@ from bagcert.training.trainer import Trainer
 from bagcert.training.validation import Accuracy, check_evaluation, validate
 
 
+class Diverged(UsageError):
+    """The loss or the weights are no numbers any more."""
+
+
 class Run:
     """A trainer with its place in time and its folder. Only the leading process writes."""
 
@@ -65,8 +69,8 @@ class Run:
         facts = {"identity": self.identity, "step": self.step, "steps": self.steps, "seconds": self.seconds}
         write_atomically(self.folder.checkpoint, pack_tensors(state, facts))
 
-    def diverged(self) -> UsageError:
-        return UsageError(
+    def diverged(self) -> Diverged:
+        return Diverged(
             f"expected a finite loss, got NaN or infinity by step {self.step}; the last good checkpoint is kept in "
             f"{self.folder.path}; lower optimizer.lr"
         )

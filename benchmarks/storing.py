@@ -1,0 +1,80 @@
+"""Certify or attack a model and keep the rows, gzipped, where the figures look for them."""
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bagcert.attacks import AttackSettings
+from bagcert.data import Source
+from bagcert.defenses.defense import Defense
+from bagcert.defenses.load import card, load
+from bagcert.evaluation.attacked import AttackRows, read_attack_rows, write_attack_rows
+from bagcert.evaluation.certifying import Plan, write_rows
+from bagcert.evaluation.header import describe, fitting_dataset
+from bagcert.evaluation.rows import Evaluation, Rows, read_rows, read_texts
+from bagcert.files import write_atomically
+from bagcert.training.folder import device_name, versions
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model on the device at hand, the test images, and what the first line of its rows says."""
+
+    defense: Defense
+    source: Source
+    header: dict[str, Any]
+
+    @staticmethod
+    def find(model: str | Path, name: str, data_dir: Path | None) -> "Subject":
+        """A shipped model or a run folder; rows will call it by `name`."""
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        defense, facts = load(model), card(model)
+        defense.scorer.to(device)
+        dataset = fitting_dataset(facts["data"]["name"], defense, data_dir)
+        place = {"versions": versions(), "device": device_name(device)}
+        header = describe(name, facts, defense, dataset, "test", place)
+        return Subject(defense, dataset.split("test"), header)
+
+    def certify(self, evaluations: Iterable[Evaluation], images: int, work: Path, out: Path) -> Rows:
+        """Rows of the first images, unless they are there; `work` holds what an interrupted call has done."""
+        if not self.is_in(out):
+            plan = Plan(list(evaluations), min(images, len(self.source)))
+            with packed(work, out) as plain:
+                write_rows(plain, self.defense, plan, self.source, self.header)
+        return read_rows(out)
+
+    def attack(
+        self, evaluation: Evaluation, images: int, settings: AttackSettings, work: Path, out: Path
+    ) -> AttackRows:
+        """Rows of an attack on the first images, unless they are there."""
+        if not self.is_in(out):
+            defense = self.defense.against(evaluation.patch, evaluation.rule)
+            facts = {**self.header, **asdict(evaluation), "images": min(images, len(self.source))}
+            with packed(work, out) as plain:
+                write_attack_rows(plain, defense, self.source, facts, settings)
+        return read_attack_rows(out)
+
+    def is_in(self, path: Path) -> bool:
+        """Are these rows of the same weights? A model that was trained again needs new ones."""
+        return path.exists() and first_line(path)["weights_sha256"] == self.header["weights_sha256"]
+
+
+@contextmanager
+def packed(work: Path, out: Path) -> Iterator[Path]:
+    """A plain file to write rows to, kept gzipped once they are complete; the same rows give the same bytes."""
+    plain = work / out.name.removesuffix(".gz")
+    work.mkdir(parents=True, exist_ok=True)
+    yield plain
+    write_atomically(out, gzip.compress(plain.read_bytes(), mtime=0))
+    plain.unlink()
+
+
+def first_line(path: Path) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads(next(read_texts(path)))
+    return header
