@@ -40,6 +40,12 @@ def test_large_logits_saturate() -> None:
     assert LogitStep().fixed(torch.tensor([5000.0, -5000.0, 1.5])).tolist() == [2**20, -(2**20), 384]
 
 
+def test_clipped_and_cut_scores() -> None:
+    logits = torch.tensor([-200.0, 0.0, 1.0, 200.0])
+    assert score_step("tanh").fixed(logits).tolist() == [-1024, -780, 0, 1024]  # tanh(-1) = -0.7616
+    assert score_step("relu").fixed(logits).tolist() == [0, 0, 256, 2**14]
+
+
 def test_softmax_is_over_the_classes() -> None:
     soft = SoftmaxStep().soft(torch.randn(2, 5, 3, 3))
     torch.testing.assert_close(soft.sum(dim=1), torch.ones(2, 3, 3))

@@ -10,8 +10,10 @@ from bagcert.errors import UsageError
 from bagcert.training.boxes import box_sums, window_mask
 from bagcert.training.losses import (
     CrossEntropyLoss,
+    IntervalLoss,
     Loss,
     MarginLoss,
+    MaskedLoss,
     PlacedMarginLoss,
     TwoMaskLoss,
     check_window,
@@ -107,6 +109,25 @@ def test_two_mask(seed: int, window: tuple[int, int]) -> None:
     torch.testing.assert_close(mixed, 0.3 * masked_loss + 0.7 * plain_loss)
 
 
+@pytest.mark.parametrize("window", [(2, 3), (1, 1), (6, 7)])
+def test_masked_takes_the_heaviest_window_from_the_true_class(window: tuple[int, int]) -> None:
+    scores, labels = sample(0)
+    scores = scores - 0.3  # evidence below 0 counts as none
+    left = scores.clamp(min=0).sum(dim=(2, 3))
+    for place, label in enumerate(labels.tolist()):
+        of_label = scores[place, label].clamp(min=0)
+        left[place, label] -= max(sum(float(of_label[cell]) for cell in cells) for cells in windows(window, (6, 7)))
+    expected = torch.nn.functional.cross_entropy(left / 42, labels)
+    torch.testing.assert_close(MaskedLoss(window)(scores, labels), expected)
+
+
+def test_interval_takes_the_worst_placement_for_each_rival() -> None:
+    margins = torch.full((1, 3, 3, 2), 9.0)  # b of over placements
+    margins[0, 1] = torch.tensor([[4.0, 2.0], [0.0, 0.0], [-1.0, 3.0]])
+    expected = torch.nn.functional.cross_entropy(torch.tensor([[-2.0, 0.0, 1.0]]), torch.tensor([1]))
+    torch.testing.assert_close(IntervalLoss()(margins, torch.tensor([1])), expected)
+
+
 def test_two_masks_over_everything_leave_a_finite_loss() -> None:
     scores, labels = sample(0)
     assert float(TwoMaskLoss(window=(6, 7))(scores, labels)) == pytest.approx(float(torch.tensor(4.0).log()))
@@ -116,7 +137,9 @@ LOSSES: list[Loss] = [
     MarginLoss(margin=0.05, one_hot=1.0),
     PlacedMarginLoss(margin=0.3, window=(2, 3)),
     TwoMaskLoss(window=(2, 3), smoothing=0.1, weight=0.7),
+    MaskedLoss(window=(2, 3)),
     CrossEntropyLoss(),
+    IntervalLoss(),
 ]
 
 

@@ -9,6 +9,7 @@ from bagcert.attacks.goals import Goal
 from bagcert.attacks.settings import Attackable, AttackSettings
 from bagcert.attacks.windows import Windows
 from bagcert.rules import read_scores
+from bagcert.scorers.hiding import HidingScorer
 from bagcert.shapes import Images, Scores
 from bagcert.threats import Regions
 
@@ -72,8 +73,7 @@ class Descent:
             logits = self.defense.scorer.logits(pixels)
             soft = runs.windows.splice(step.soft(logits), self.clean.soft[runs.image])
             if number % runs.goal.every == 0 or number == self.settings.steps:
-                hard = runs.windows.splice(step.fixed(logits.detach()), self.clean.fixed[runs.image])
-                self.ask(runs, pixels.detach(), hard)
+                self.ask(runs, pixels.detach(), self.hopeful(runs, logits.detach(), soft.detach()))
                 kept = (~self.flips.of(runs.image)).nonzero().flatten()
                 if number == self.settings.steps or not len(kept):
                     return
@@ -85,10 +85,16 @@ class Descent:
             moved = (before - self.settings.step_size * slope[kept].sign()).clamp(0, 1)
             pixels = torch.where(runs.windows.painted, moved, before)
 
-    def ask(self, runs: Runs, pixels: Images, hard: Scores) -> None:
+    def hopeful(self, runs: Runs, logits: Tensor, soft: Scores) -> Tensor:
+        """Which attacks seem to have changed the class, bool [n]."""
+        scorer, predicted = self.defense.scorer, self.clean.predicted[runs.image]
+        if isinstance(scorer, HidingScorer):  # its scores are no step from these logits, and cost many passes
+            return soft.mean(dim=(2, 3)).argmax(dim=1) != predicted
+        hard = runs.windows.splice(scorer.step.fixed(logits), self.clean.fixed[runs.image])
+        return self.defense.rule.predict(read_scores(hard, scorer.step.bounds), self.regions) != predicted
+
+    def ask(self, runs: Runs, pixels: Images, hopeful: Tensor) -> None:
         """Record the attacks that change the class of their whole image."""
-        scores = read_scores(hard, self.defense.scorer.step.bounds)
-        hopeful = self.defense.rule.predict(scores, self.regions) != self.clean.predicted[runs.image]
         index = hopeful.nonzero().flatten()
         if not len(index):
             return

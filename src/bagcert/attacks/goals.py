@@ -5,13 +5,12 @@ A goal only steers. Whether an attack succeeded is decided by the rule itself, o
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from bagcert.attacks.places import second_masks
-from bagcert.rules import Masked, Rule, TwoMask
+from bagcert.rules import Masked, Rule, TwoMask, Unanimous
 from bagcert.rules.rule import own
 from bagcert.shapes import Scores
 from bagcert.threats import Regions
@@ -42,7 +41,7 @@ class Aim:
 class Goal(ABC):
     """A loss for each attack; it is negative, or nearly so, where the prediction changes."""
 
-    every: ClassVar[int]  # steps from one test by the rule itself to the next
+    every: int  # steps from one test by the rule itself to the next
 
     @abstractmethod
     def losses(self, scores: Scores) -> Tensor:
@@ -62,13 +61,13 @@ class SumGoal(Goal):
     """
 
     aim: Aim
-    every: ClassVar[int] = 1
+    every: int = 1
 
     def losses(self, scores: Scores) -> Tensor:
         return self.aim.lead(scores.mean(dim=(2, 3)))
 
     def refreshed(self, scores: Scores, kept: Tensor) -> "SumGoal":
-        return SumGoal(self.aim.select(kept))
+        return replace(self, aim=self.aim.select(kept))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +77,7 @@ class MaskedGoal(Goal):
     aim: Aim
     rule: Masked
     masks: Regions
-    every: ClassVar[int] = 1
+    every: int = 1
 
     def losses(self, scores: Scores) -> Tensor:
         part, whole = self.rule.share
@@ -113,7 +112,7 @@ class TwoMaskGoal(Goal):
     aim: Aim
     masks: Regions
     kept: Tensor | None = None  # float32 [n q i j]: 1 outside the pairs that serve ŷ best
-    every: ClassVar[int] = 5
+    every: int = 5
 
     def losses(self, scores: Scores) -> Tensor:
         assert self.kept is not None, "refreshed at every test, the first before the first step"
@@ -138,7 +137,13 @@ def others(totals: Tensor, classes: Tensor) -> Tensor:
 
 
 def goal_for(rule: Rule, aim: Aim, regions: Regions) -> Goal:
-    """The goal against a rule; `monotone` is attacked as a plain sum, for its aggregator takes integers only."""
+    """The goal against a rule; `monotone` is attacked as a plain sum, for its aggregator takes integers only.
+
+    So is `unanimous`, by the logits of the plain image or of its single masks; its own word takes hundreds of passes,
+    and is asked for now and then.
+    """
+    if isinstance(rule, Unanimous):
+        return SumGoal(aim, every=10)
     if isinstance(rule, Masked):
         return MaskedGoal(aim, rule, regions if rule.masks is None else rule.masks.to(regions.sizes.device))
     if isinstance(rule, TwoMask):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bagcert.rules import IntegerScores, Masked, Rule, TwoMask
+from bagcert.rules import IntegerScores, Masked, Rule, TwoMask, Unanimous
 from bagcert.rules.pairs import pieces
 from bagcert.rules.rule import own, rivals_only
 from bagcert.rules.sums import outside
@@ -71,10 +71,10 @@ def paper_leads(scores: IntegerScores, predicted: Tensor, regions: Regions) -> T
 def proof_leads(rule: Rule, scores: IntegerScores, predicted: Tensor, rival: Tensor, regions: Regions) -> Tensor:
     """What each placement leaves of the proof of the predicted class over every rival, [b k n].
 
-    The least entry is the certificate's lead: exactly for `every-region`, `masked` with T = 0 and `two-mask`. Where a
-    certificate says nothing of placements, or is costly there, another order serves: `largest-region` and `monotone`
-    take that of Condition 3.2, `masked` with T > 0 that of T = 0, and `two-mask` knows one `rival` an image, its
-    certificate's weakest class.
+    The least entry is the certificate's lead: exactly for `every-region`, `masked` with T = 0, `two-mask` and
+    `unanimous`. Where a certificate says nothing of placements, or is costly there, another order serves:
+    `largest-region` and `monotone` take that of Condition 3.2, `masked` with T > 0 that of T = 0, and `two-mask` knows
+    one `rival` an image, its certificate's weakest class.
     """
     masks = rule.masks if isinstance(rule, Masked | TwoMask) and rule.masks is not None else regions
     if isinstance(rule, TwoMask):
@@ -83,6 +83,9 @@ def proof_leads(rule: Rule, scores: IntegerScores, predicted: Tensor, rival: Ten
         leads = torch.full_like(least, torch.iinfo(least.dtype).max)[:, None].repeat(1, scores.values.shape[1], 1)
         leads[torch.arange(len(leads), device=leads.device), rival] = least
         return leads
+    if isinstance(rule, Unanimous):
+        witnesses = rule.witnesses(scores, predicted, regions)
+        return rivals_only(witnesses[:, None].repeat(1, scores.values.shape[1], 1), predicted)
     left = outside(scores.values, regions).long()
     if isinstance(rule, Masked):
         held = second_masks(own(scores.values, predicted), regions, masks)[0].long()

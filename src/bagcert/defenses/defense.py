@@ -46,6 +46,7 @@ class Defense:
     ) -> "Defense":
         """Build the rule for the threat; a masking rule that has masks already keeps them if they cover the threat."""
         threat = parse_threat(patch, scorer.footprint.image_size)
+        scorer = scorer.facing(threat)
         regions = scorer.footprint.regions(threat).maximal().to(next(scorer.parameters()).device)
         found = find_rule(rule)
         if isinstance(found, Masked | TwoMask) and found.masks is None:

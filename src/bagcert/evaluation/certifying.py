@@ -51,6 +51,11 @@ def write_rows(
     provers = [Prover(defense.against(entry.patch, entry.rule)) for entry in plan.evaluations]
     for prover in provers:
         prover.check()
+        if plan.scores and prover.defense.scorer is not defense.scorer:
+            raise UsageError(
+                "expected a network that looks at images alike whatever the patch, got one that does not; "
+                "leave out --scores"
+            )
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     if BATCH % world:
         raise UsageError(f"expected a number of processes that divides {BATCH}, got {world}; use fewer")
@@ -61,7 +66,7 @@ def write_rows(
     batches = source.batches(BATCH, device, start=first, shard=(rank, world))
     with path.open("a", encoding="utf-8") as file:
         for number, batch in enumerate(islice(batches, max(0, -(-plan.images // BATCH) - first)), start=first):
-            parts = gathered(certified(batch, defense, provers, plan))
+            parts = gathered(certified(batch, provers, plan))
             if rank == 0:
                 lines = [line for part, _ in parts for line in part]
                 if plan.scores:  # before their rows: a row promises that its scores are there
@@ -86,18 +91,22 @@ def append(file: IO[str], lines: list[str]) -> None:
         ) from error
 
 
-def certified(batch: Batch, defense: Defense, provers: list[Prover], plan: Plan) -> tuple[list[str], Tensor]:
+def certified(batch: Batch, provers: list[Prover], plan: Plan) -> tuple[list[str], Tensor]:
     """The lines of a batch, and its scores on the CPU as int32."""
+    first = provers[0].defense
     wanted = batch.index < plan.images
     images, labels, numbers = (part[wanted] for part in (batch.images, batch.labels, batch.index))
     if not len(images):  # fewer images left than processes
-        return [], torch.empty(0, len(defense.classes), *defense.scorer.footprint.grid, dtype=torch.int32)
-    scores = defense.scores(images)
-    results = list(zip(*(prover.results(scores, plan.scores) for prover in provers), strict=True))
+        return [], torch.empty(0, len(first.classes), *first.scorer.footprint.grid, dtype=torch.int32)
+    scores = first.scores(images)
+    results = []
+    for prover in provers:
+        shared = prover.defense.scorer is first.scorer  # unless it looks at the images another way for each threat
+        results.append(prover.results(scores if shared else prover.defense.scores(images), plan.scores))
     values = scores.values.to(torch.int32).cpu()
     lines = []
     for place, (number, label) in enumerate(zip(numbers.tolist(), labels.tolist(), strict=True)):
-        row = [number, label, results[place]]
+        row = [number, label, [result[place] for result in results]]
         if plan.scores:
             row.append(digest(values[place].numpy()))
         lines.append(json.dumps(row, separators=(",", ":")) + "\n")

@@ -7,6 +7,7 @@ from bagcert.rules.rule import ABSTAIN, Certificate, Rule
 from bagcert.rules.scores import Bounds, IntegerScores, read_scores
 from bagcert.rules.sums import EveryRegion, LargestRegion
 from bagcert.rules.two_mask import TwoMask
+from bagcert.rules.unanimous import Unanimous
 
 NAMED_RULES: dict[str, type[LargestRegion] | type[EveryRegion] | type[Masked] | type[TwoMask]] = {
     rule.name: rule for rule in (LargestRegion, EveryRegion, Masked, TwoMask)
@@ -19,8 +20,10 @@ def find_rule(rule: str | Rule) -> Rule:
         return rule
     if rule == Monotone.name:
         raise UsageError("expected an aggregator for rule 'monotone', got none; pass rule=Monotone(aggregate)")
+    if rule == Unanimous.name:
+        return Unanimous()  # not among the others: it takes the scores of views only
     if str(rule) not in NAMED_RULES:
-        raise unknown_name("a rule", str(rule), [*NAMED_RULES, Monotone.name])
+        raise unknown_name("a rule", str(rule), [*NAMED_RULES, Monotone.name, Unanimous.name])
     return NAMED_RULES[rule]()
 
 
@@ -36,6 +39,7 @@ __all__ = [
     "Monotone",
     "Rule",
     "TwoMask",
+    "Unanimous",
     "capped_sum",
     "find_rule",
     "read_scores",

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from bagcert.errors import UsageError
 from bagcert.scorers.steps import ScoreStep
 from bagcert.shapes import Images, Scores
-from bagcert.threats import Footprint
+from bagcert.threats import Footprint, Threat
 
 
 class Scorer(nn.Module, ABC):
@@ -32,7 +32,15 @@ class Scorer(nn.Module, ABC):
         if any(module.training for module in self.modules()):
             # In training mode batch norm mixes all positions of all images: no footprint would hold.
             raise UsageError("expected a scorer in evaluation mode, got training mode; call scorer.eval() first")
+        return self.integers(images)
+
+    def integers(self, images: Images) -> Scores:
+        """What `scores` hands out, of a network known to be in evaluation mode."""
         return self.step.fixed(self.logits(images))
+
+    def facing(self, threat: Threat) -> "Scorer":
+        """This network as it looks at images under that threat: itself, unless what it looks at depends on it."""
+        return self
 
 
 class NetworkConfig(ABC):
@@ -50,6 +58,9 @@ class BuiltScorer(Scorer):
     """A scorer that its config rebuilds: what training makes, and what a run folder holds."""
 
     config: NetworkConfig
+
+    def begin_step(self, progress: float) -> None:
+        """Told before each training step which share of all steps is done."""
 
 
 class Normalize(nn.Module):

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from bagcert.errors import UsageError
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.base import NetworkConfig
+from bagcert.scorers.cleanser import CleanserConfig
+from bagcert.scorers.interval import IntervalConfig
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.settings import read_choice
 
@@ -13,6 +15,8 @@ UNNAMED = "residual"
 NETWORKS: dict[str, type[NetworkConfig]] = {
     UNNAMED: ResidualConfig,
     AblationConfig.name: AblationConfig,
+    CleanserConfig.name: CleanserConfig,
+    IntervalConfig.name: IntervalConfig,
 }
 
 

@@ -89,7 +89,7 @@ class TwoMaskLoss(Loss):
 
 @dataclass(frozen=True)
 class CrossEntropyLoss(Loss):
-    """Plain cross-entropy of the mean scores: the baseline that no certificate asks for."""
+    """Plain cross-entropy of the mean scores: the baseline, and how rivals train what they certify another way."""
 
     name: ClassVar[str] = "cross-entropy"
     smoothing: float = 0.0
@@ -98,8 +98,40 @@ class CrossEntropyLoss(Loss):
         return F.cross_entropy(scores.mean(dim=(2, 3)), labels, label_smoothing=self.smoothing)
 
 
+@dataclass(frozen=True)
+class MaskedLoss(Loss):
+    """PatchGuard's "provable adversarial training": cross-entropy once the true class has lost its heaviest window.
+
+    For the rule `masked`: the mask that its certificate fears takes the most from the true class; no other class is
+    touched. Scores are evidence of at least 0, and the mean over the positions is what is compared.
+    """
+
+    name: ClassVar[str] = "masked"
+    window: tuple[int, int] = (11, 11)  # of a mask, in outputs: a 5x5 patch under receptive field 7
+
+    def __call__(self, scores: Scores, labels: Labels) -> Tensor:
+        evidence = scores.clamp(min=0)
+        heaviest = box_sums(evidence, self.window).flatten(2).amax(dim=2)  # b k
+        lost = heaviest * F.one_hot(labels, scores.shape[1])
+        return F.cross_entropy((evidence.sum(dim=(2, 3)) - lost) / (scores.shape[2] * scores.shape[3]), labels)
+
+
+@dataclass(frozen=True)
+class IntervalLoss(Loss):
+    """Cross-entropy of the worst margins: the least that interval bounds leave over each rival (Chiang et al.).
+
+    Takes the margins [b of over placements] that an `IntervalScorer` gives in training instead of scores.
+    """
+
+    name: ClassVar[str] = "interval"
+
+    def __call__(self, scores: Scores, labels: Labels) -> Tensor:
+        margins = scores[torch.arange(len(labels), device=labels.device), labels].amin(dim=2)  # b over
+        return F.cross_entropy(-margins, labels)
+
+
 LOSSES: dict[str, type[Loss]] = {
-    kind.name: kind for kind in (MarginLoss, PlacedMarginLoss, TwoMaskLoss, CrossEntropyLoss)
+    kind.name: kind for kind in (MarginLoss, PlacedMarginLoss, TwoMaskLoss, MaskedLoss, CrossEntropyLoss, IntervalLoss)
 }
 
 

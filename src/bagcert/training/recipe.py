@@ -51,12 +51,15 @@ class EvaluationConfig:
     rule: str = "every-region"
     times: int = 10  # evenly over the run; the last one after the last step
     batch_size: int = 500
+    images: int = 0  # the first ones only, rounded up to whole batches; 0: all
 
     def __post_init__(self) -> None:
         if min(self.times, self.batch_size) < 1:
             raise UsageError(
                 f"expected evaluation.times and batch_size of at least 1, got {self.times} and {self.batch_size}"
             )
+        if self.images < 0:
+            raise UsageError(f"expected evaluation.images of at least 0, got {self.images}")
 
 
 @dataclass(frozen=True)

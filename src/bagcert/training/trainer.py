@@ -11,10 +11,21 @@ from torch.nn.parallel import DistributedDataParallel
 from bagcert.data.augment import Augmentation
 from bagcert.data.base import Batch, Dataset, Source
 from bagcert.errors import UsageError
+from bagcert.scorers.ablation import AblationScorer
 from bagcert.scorers.base import BuiltScorer, Scorer
+from bagcert.scorers.cleanser import CleanserScorer
+from bagcert.scorers.interval import IntervalScorer
 from bagcert.shapes import Images, Labels
 from bagcert.training.averaging import Average
-from bagcert.training.losses import Loss, PlacedMarginLoss, TwoMaskLoss, check_window
+from bagcert.training.losses import (
+    CrossEntropyLoss,
+    IntervalLoss,
+    Loss,
+    MaskedLoss,
+    PlacedMarginLoss,
+    TwoMaskLoss,
+    check_window,
+)
 from bagcert.training.optimizers import set_rates
 from bagcert.training.recipe import Recipe
 from bagcert.training.sharing import share_norms
@@ -36,9 +47,18 @@ def build_scorer(recipe: Recipe, dataset: Dataset) -> BuiltScorer:
                 f"add --set network.{key}={expected}"
             )
     scorer = network.build(dataset.image_size, dataset.mean, dataset.std)
-    if isinstance(recipe.loss, (PlacedMarginLoss, TwoMaskLoss)):
+    if isinstance(recipe.loss, (PlacedMarginLoss, TwoMaskLoss, MaskedLoss)):
         check_window(recipe.loss.window, scorer.footprint.grid)
+    check_fit(scorer, recipe.loss)
     return scorer
+
+
+def check_fit(scorer: BuiltScorer, loss: Loss) -> None:
+    """Refuse a loss that does not read what the network gives in training."""
+    if isinstance(scorer, IntervalScorer) != isinstance(loss, IntervalLoss):
+        raise UsageError(f"expected loss.name = 'interval' for networks 'interval' and no other, got '{loss.name}'")
+    if isinstance(scorer, AblationScorer | CleanserScorer) and not isinstance(loss, CrossEntropyLoss):
+        raise UsageError(f"expected loss.name = 'cross-entropy' for a classifier of whole images, got '{loss.name}'")
 
 
 class Objective(nn.Module):
@@ -105,6 +125,7 @@ class Trainer:
     def step(self, step: int, steps: int, batch: Batch) -> Tensor:
         """Take step number `step` of `steps`; the loss stays on the device, so that nothing waits for it."""
         torch.manual_seed(derive_seed(self.seed, "step", step))
+        self.scorer.begin_step(step / steps)
         set_rates(self.optimizers, self.recipe.schedule.factor(step, steps))
         loss: Tensor = self.objective(batch.images, batch.labels)
         loss.backward()  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from bagcert.data.base import Source
 from bagcert.rules import Certificate
 from bagcert.scorers.base import Scorer
 from bagcert.shapes import Scores
+from bagcert.threats import parse_threat
 from bagcert.training.recipe import EvaluationConfig
 from bagcert.training.world import World
 
@@ -26,25 +28,31 @@ class Accuracy:
 
 def check_evaluation(scorer: Scorer, classes: int, config: EvaluationConfig) -> None:
     """Refuse a patch or rule that does not fit the scorer now, not at the first evaluation."""
-    blank = torch.zeros(1, classes, *scorer.footprint.grid, dtype=torch.int32)
-    _certify(blank, scorer, config)
+    faced = facing(scorer, config)
+    _certify(torch.zeros(1, classes, *faced.footprint.grid, dtype=torch.int32), faced, config)
+
+
+def facing(scorer: Scorer, config: EvaluationConfig) -> Scorer:
+    """The scorer as it looks at images under the threat of the evaluation."""
+    return scorer.facing(parse_threat(config.patch, scorer.footprint.image_size))
 
 
 @torch.no_grad()
 def validate(
     scorer: Scorer, weights: Mapping[str, Tensor] | None, source: Source, config: EvaluationConfig, world: World
 ) -> Accuracy:
-    """Certify all images of `source`, with other `weights` than the scorer's own if given; the scorer is unchanged."""
+    """Certify the images of `source`, with other `weights` than the scorer's own if given; the scorer is unchanged."""
     own = {name: value.clone() for name, value in scorer.state_dict().items()} if weights is not None else None
     if weights is not None:
         scorer.load_state_dict(weights)
     training = scorer.training
-    scorer.eval()
+    faced = facing(scorer.eval(), config)
     counts = torch.zeros(3, dtype=torch.int64, device=world.device)
     size = max(1, config.batch_size // world.size) * world.size
-    for batch in source.batches(size, world.device, shard=world.shard):
+    batches = source.batches(size, world.device, shard=world.shard)
+    for batch in islice(batches, -(-config.images // size) if config.images else None):
         if len(batch.labels):
-            counts += _count(scorer, batch.images, batch.labels, config)
+            counts += _count(faced, batch.images, batch.labels, config)
     scorer.train(training)
     if own is not None:
         scorer.load_state_dict(own)

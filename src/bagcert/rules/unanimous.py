@@ -1,0 +1,60 @@
+"""Views that hide the patch: the class that one of them is unanimous about."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from bagcert.errors import UsageError
+from bagcert.rules.rule import Certificate, Rule, own
+from bagcert.rules.scores import IntegerScores
+from bagcert.rules.sums import sums
+from bagcert.threats import Regions
+
+
+@final
+@dataclass(frozen=True)
+class Unanimous(Rule):
+    """The class that some view of the image is unanimous about, certified when views that hide the patch are.
+
+    Every score belongs to a view that hides some pixels of the image, and counts the questions that the view decides
+    for a class; at the upper bound of the scores the view is *unanimous* about the class. The last view hides nothing.
+    The scorer promises: whatever the image, its unanimous views agree. (`CleanserScorer` and `IntervalScorer` say what
+    the questions are, and why this holds.)
+
+    Inference. Predict the class of the unanimous views if there are any, else the argmax of the last view.
+
+    Certificate:   for all l ∈ 𝓛 some view outside R(l) is unanimous about ŷ
+
+    Proof. Let the patch sit at l. That view sees nothing of it, so its scores are the clean ones: it is unanimous about
+    ŷ on the attacked image too. By the promise no view is then unanimous about another class. So ŷ is predicted.
+
+    The lead is the number of such views at the placement that has fewest.
+    """
+
+    name: ClassVar[str] = "unanimous"
+
+    def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
+        _, most = scores.need_bounds(self.name)
+        if scores.guarded:
+            raise UsageError("expected exact scores for rule 'unanimous', got a guard band; its views promise no more")
+        agreed = (scores.values == most).flatten(2).any(dim=2)  # b k
+        if bool((agreed.sum(dim=1) > 1).any()):  # a spot check of the promise, not a proof
+            raise UsageError("expected scores whose unanimous views agree, got views of two classes; use another rule")
+        fallback = scores.values[:, :, -1, -1].argmax(dim=1)
+        return torch.where(agreed.any(dim=1), agreed.long().argmax(dim=1), fallback)
+
+    def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
+        predicted = self._predict(scores, regions)
+        lead, place = self.witnesses(scores, predicted, regions).min(dim=1)
+        rivals = sums(scores.values).long()
+        rivals[torch.arange(len(rivals), device=rivals.device), predicted] = -1
+        return Certificate(predicted, lead > 0, lead, regions.placements[place], None, rivals.argmax(dim=1))
+
+    def witnesses(self, scores: IntegerScores, predicted: Tensor, regions: Regions) -> Tensor:
+        """How many views hide each placement and are unanimous about the predicted class, int64 [b n]."""
+        _, most = scores.need_bounds(self.name)
+        agree = (own(scores.values, predicted) == most).flatten(1)
+        hide = ~regions.masks().flatten(1)  # n views
+        return (agree.double() @ hide.T.double()).long()  # counts below 2**53 are exact

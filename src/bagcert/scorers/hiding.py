@@ -1,0 +1,108 @@
+"""Views that each hide one rectangle of the image, so that every patch of a threat is hidden from one of them."""
+
+import copy
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bagcert.scorers.base import BuiltScorer, NetworkConfig
+from bagcert.scorers.steps import CountStep
+from bagcert.shapes import Images, Scores
+from bagcert.threats import Footprint, RectangleThreat, RegionThreat, Threat
+from bagcert.threats.footprint import Branch
+from bagcert.threats.threat import Size
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """View (i, j) hides the pixels in `rows[i]` and `columns[j]`; one more row of views hides nothing."""
+
+    rows: Tensor  # bool [i h]
+    columns: Tensor  # bool [j w]
+
+    @staticmethod
+    def covering(patch: Size, image_size: Size, most: int) -> "Hidden":
+        """Rectangles of one size, at most `most` along each axis, such that every placement lies inside one."""
+        return Hidden(*(intervals(side, size, most) for side, size in zip(patch, image_size, strict=True)))
+
+    def __len__(self) -> int:
+        """How many views hide something."""
+        return len(self.rows) * len(self.columns)
+
+    @property
+    def footprint(self) -> Footprint:
+        """A view sees a pixel whose row or whose column it does not hide: two branches."""
+        rows = torch.cat([~self.rows, torch.ones_like(self.rows[:1])])
+        return Footprint(
+            (
+                Branch(rows, torch.ones_like(self.columns)),
+                Branch(torch.ones_like(rows), ~self.columns),
+            )
+        )
+
+    def masks(self, views: Tensor) -> Tensor:
+        """What the views, numbered row by row, hide: bool [n h w]."""
+        rows, columns = self.rows.to(views.device), self.columns.to(views.device)
+        row, column = views // len(columns), views % len(columns)
+        return rows[row][:, :, None] & columns[column][:, None, :]
+
+
+def intervals(patch: int, size: int, most: int) -> Tensor:
+    """Bool [n size], n <= most: intervals of one length, such that every run of `patch` pixels lies inside one.
+
+    Started every s pixels, they must be s - 1 longer than the patch (PatchCleanser's masks); the last one ends with the
+    image.
+    """
+    stride = -(-(size - patch + 1) // most)
+    length = min(size, patch + stride - 1)
+    starts = torch.tensor([*range(0, size - length, stride), size - length])
+    pixel = torch.arange(size)
+    return (pixel >= starts[:, None]) & (pixel < starts[:, None] + length)
+
+
+class HidingConfig(NetworkConfig):
+    """Of a network whose views hide rectangles."""
+
+    patch: tuple[int, int]  # that it is trained against; a defense hides the patches of its own threat
+    masks: int  # at most, along each axis
+
+
+class HidingScorer(BuiltScorer):
+    """A score for each view: how many questions it decides for a class (rule `unanimous`).
+
+    `logits` are cheap and only steer attacks. One size of rectangle serves all shapes of a threat: the largest height
+    and the largest width.
+    """
+
+    config: HidingConfig
+    hidden: Hidden
+
+    def hide(self, patch: Size, image_size: Size) -> None:
+        """Hide patches of this size from now on."""
+        self.hidden = Hidden.covering(patch, image_size, self.config.masks)
+        self.footprint = self.hidden.footprint
+        self.step = CountStep(self.questions)
+
+    def facing(self, threat: Threat) -> "HidingScorer":
+        assert isinstance(threat, RectangleThreat | RegionThreat)
+        boxes = threat.placements()
+        faced = copy.copy(self)  # the same layers and weights, other views
+        faced.hide((max(box.height for box in boxes), max(box.width for box in boxes)), threat.image_size)
+        return faced
+
+    def integers(self, images: Images) -> Scores:
+        counts = self.counts(images)
+        whole = counts[:, :, -1:].expand(-1, -1, len(self.hidden.columns))  # the row of views that hide nothing
+        views = torch.cat([counts[:, :, :-1], whole], dim=2)
+        return self.step.fixed(views.view(*counts.shape[:2], *self.footprint.grid))
+
+    @property
+    @abstractmethod
+    def questions(self) -> int:
+        """How many each view decides."""
+
+    @abstractmethod
+    def counts(self, images: Images) -> Tensor:
+        """How many each view decides for each class, [b k views]; the last view hides nothing."""

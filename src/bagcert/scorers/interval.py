@@ -1,0 +1,132 @@
+"""Interval bounds for patches (Chiang et al. 2020): what can a network say when a rectangle may hold anything?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bagcert.errors import UsageError
+from bagcert.scorers.base import Normalize
+from bagcert.scorers.boxes import LONGEST_SUM, SLACK, Box, forward, least_margins, through
+from bagcert.scorers.hiding import HidingConfig, HidingScorer
+from bagcert.shapes import Images, Scores
+
+BOXES_AT_ONCE = {"cpu": 2**7, "cuda": 2**11}  # images with a hidden rectangle, bounded in one pass
+
+
+@dataclass(frozen=True)
+class IntervalConfig(HidingConfig):
+    """A chain of convolutions and two fully connected layers; the defaults are the paper's for CIFAR-10."""
+
+    name: ClassVar[str] = "interval"
+    classes: int = 10
+    channels: int = 3
+    widths: tuple[int, ...] = (64, 64, 128, 128, 128)  # of the 3x3 convolutions
+    strides: tuple[int, ...] = (1, 1, 2, 1, 1)
+    features: int = 512  # of the fully connected layer before the head
+    patch: tuple[int, int] = (5, 5)
+    masks: int = 1024  # no fewer than there are placements: each is bounded on its own
+    placements: int = 20  # random ones in each training step
+    ramp: tuple[float, float] = (0.05, 0.655)  # of the run: until when nothing is hidden, from when on all is
+
+    def __post_init__(self) -> None:
+        least = min(
+            self.classes - 1, self.channels, *self.widths, *self.strides, self.features, *self.patch, self.masks
+        )
+        if len(self.widths) != len(self.strides) or min(least, self.placements) < 1:
+            raise UsageError("expected widths and strides of as many layers, and no number below 1, in network")
+        if not 0 <= self.ramp[0] < self.ramp[1] <= 1:
+            raise UsageError(f"expected network.ramp as two shares of the run, got {list(self.ramp)}")
+
+    def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "IntervalScorer":
+        return IntervalScorer(self, image_size, mean, std)
+
+
+class IntervalScorer(HidingScorer):
+    """View l counts, for each class, the rivals it provably beats whatever the pixels in rectangle l are.
+
+    The pixels of l become the whole range [0, 1], and bounds follow that box through the network. The view that hides
+    nothing counts the rivals that a class beats in the plain logits, the lowest index on ties: just one class, the
+    network's answer, beats all.
+
+    Unanimous views agree: the image itself lies in the box of every view, so a class that provably beats all rivals
+    there beats them in the plain logits. Hence the rule `unanimous` always predicts the plain argmax, and its
+    certificate is Chiang's, for the class predicted: positive margins over all rivals, at every placement.
+
+    Bounds and logits are computed in float64, and bounds are widened so that they hold what float64 computes, not only
+    what real numbers would give: `boxes.py` has the proof. They do not depend on the batch or the order of sums.
+    """
+
+    config: IntervalConfig
+    opened: Tensor  # how far the hidden rectangles are open in training, 0 to 1
+
+    def __init__(
+        self, config: IntervalConfig, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.normalize = Normalize(mean, std, config.channels)
+        convolutions, before, (height, width) = [], config.channels, image_size
+        for after, stride in zip(config.widths, config.strides, strict=True):
+            convolutions.append(nn.Conv2d(before, after, 3, stride=stride, padding=1))
+            before, height, width = after, -(-height // stride), -(-width // stride)
+        inputs = before * height * width
+        if inputs >= LONGEST_SUM:
+            raise UsageError(
+                f"expected fewer than {LONGEST_SUM} values after the convolutions, got {inputs}; use strides"
+            )
+        self.layers = nn.ModuleList([*convolutions, nn.Linear(inputs, config.features)])
+        self.head = nn.Linear(config.features, config.classes)
+        self.register_buffer("opened", torch.ones(()), persistent=False)
+        self.hide(config.patch, image_size)
+
+    @property
+    def questions(self) -> int:
+        return self.config.classes - 1
+
+    def begin_step(self, progress: float) -> None:
+        start, end = self.config.ramp
+        self.opened.fill_(min(1.0, max(0.0, (progress - start) / (end - start))))
+
+    def forward(self, images: Images) -> Scores:
+        """The logits; in training the least margins [b of over placements], for `IntervalLoss`."""
+        if not self.training:
+            return self.step.soft(self.logits(images))
+        drawn = torch.randint(len(self.hidden), (self.config.placements,), device=images.device)
+        return self._margins(images, drawn, self.opened, slack=0.0).permute(0, 2, 3, 1).float()
+
+    def logits(self, images: Images) -> Tensor:
+        """The plain logits in float64, [b k 1 1]."""
+        values = self._normalized(images.double())
+        for layer in self.layers:
+            values = forward(layer, values).relu()  # type: ignore[arg-type]
+        return forward(self.head, values)[:, :, None, None]
+
+    def counts(self, images: Images) -> Tensor:
+        with torch.autocast(images.device.type, enabled=False):  # its bfloat16 would not be what the proof is about
+            at_once = max(1, BOXES_AT_ONCE.get(images.device.type, BOXES_AT_ONCE["cpu"]) // len(images))
+            wide = torch.ones((), device=images.device)
+            beaten = [
+                (self._margins(images.double(), views, wide, SLACK) > 0).sum(dim=3)  # b n k
+                for views in torch.split(torch.arange(len(self.hidden), device=images.device), at_once)
+            ]
+            plain = self.logits(images)[:, None, :, 0, 0]  # b 1 k
+        of, over = plain[..., None], plain[..., None, :]
+        earlier = torch.ones(plain.shape[-1], plain.shape[-1], device=images.device).triu(diagonal=1) > 0
+        whole = ((of > over) | ((of == over) & earlier)).sum(dim=3)
+        return torch.cat([*beaten, whole], dim=1).transpose(1, 2)
+
+    def _margins(self, images: Images, views: Tensor, opened: Tensor, slack: float) -> Tensor:
+        """The least margins of the images with each view's rectangle open, [b n of over]."""
+        opening = (self.hidden.masks(views)[:, None] * opened).to(images.dtype)  # n 1 h w
+        # That part of the way from the pixel down to 0 and up to 1, which `lerp` reaches exactly.
+        ends = (torch.lerp(images[:, None], images.new_full((), end), opening) for end in (0.0, 1.0))
+        box = Box.between(*(self._normalized(end.flatten(0, 1)) for end in ends))
+        for layer in self.layers:
+            box = through(layer, box, slack).relu()  # type: ignore[arg-type]
+        return least_margins(self.head, box, slack).view(len(images), len(views), *[self.config.classes] * 2)
+
+    def _normalized(self, images: Images) -> Images:
+        return (images - self.normalize.mean.to(images.dtype)) / self.normalize.std.to(images.dtype)

@@ -1,0 +1,58 @@
+"""The rule of views that hide the patch, on maps made by hand."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from bagcert.errors import UsageError
+from bagcert.rules import Unanimous, read_scores
+from bagcert.threats.regions import MaskRegions
+
+# Three views in a row, and one below them that hides nothing; the second placement is hidden from two views.
+REACHED = torch.tensor([[[0, 1, 1], [1, 1, 1]], [[1, 0, 0], [1, 1, 1]]], dtype=torch.bool)
+REGIONS = MaskRegions(REACHED, torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]]))
+
+
+def counts(of_first: list[int], of_second: list[int], whole: tuple[int, int]) -> Tensor:
+    """Of two classes, what three views and the one that hides nothing count, up to 5."""
+    return torch.tensor([[[of_first, [whole[0]] * 3], [of_second, [whole[1]] * 3]]])
+
+
+@pytest.mark.parametrize(
+    ("scores", "predicted", "lead"),
+    [
+        (counts([5, 5, 5], [0, 0, 0], (5, 0)), 0, 1),
+        (counts([0, 0, 0], [5, 5, 4], (0, 5)), 1, 1),
+        (counts([0, 0, 0], [5, 5, 5], (3, 2)), 1, 1),  # unanimous views outweigh the whole image
+        (counts([0, 0, 1], [5, 4, 4], (0, 5)), 1, 0),  # no view hides the second placement and is unanimous
+        (counts([1, 0, 0], [4, 5, 5], (0, 5)), 1, 0),
+        (counts([2, 2, 3], [3, 3, 2], (2, 3)), 1, 0),  # nobody is: the whole image decides
+        (counts([2, 2, 3], [3, 3, 2], (3, 3)), 0, 0),  # the lowest class on ties
+        (counts([1, 1, 1], [4, 4, 4], (0, 5)), 1, 0),  # only the view that sees the patch is
+    ],
+)
+def test_unanimous_views_decide_and_those_that_hide_the_patch_prove(scores: Tensor, predicted: int, lead: int) -> None:
+    read = read_scores(scores, (0, 5))
+    certificate = Unanimous().certify(read, REGIONS)
+    assert certificate.predicted.tolist() == Unanimous().predict(read, REGIONS).tolist() == [predicted]
+    assert certificate.lead is not None and certificate.lead.tolist() == [lead]
+    assert certificate.certified.tolist() == [lead > 0]
+    assert certificate.weakest_class is not None and certificate.weakest_class.tolist() == [1 - predicted]
+
+
+def test_the_lead_counts_the_views_at_the_weakest_placement() -> None:
+    one_more = MaskRegions(
+        ~torch.tensor([[[1, 1, 1], [0, 0, 0]], [[0, 1, 1], [0, 0, 0]]], dtype=torch.bool), REGIONS.placements
+    )
+    certificate = Unanimous().certify(read_scores(counts([5, 5, 5], [0, 0, 0], (5, 0)), (0, 5)), one_more)
+    assert certificate.lead is not None and certificate.lead.tolist() == [2]
+    assert certificate.weakest_region is not None and certificate.weakest_region.tolist() == [[0, 1, 1, 1]]
+
+
+def test_scores_without_the_promise_are_refused() -> None:
+    with pytest.raises(UsageError, match="expected scores whose unanimous views agree, got views of two classes"):
+        Unanimous().predict(read_scores(counts([5, 0, 0], [0, 5, 0], (0, 0)), (0, 5)), REGIONS)
+    with pytest.raises(UsageError, match="expected exact scores for rule 'unanimous', got a guard band"):
+        Unanimous().predict(read_scores(counts([5, 0, 0], [0, 4, 0], (0, 0)), (0, 5), slack=1), REGIONS)
+    with pytest.raises(UsageError, match="expected bounds for rule 'unanimous', got None"):
+        Unanimous().predict(read_scores(counts([5, 0, 0], [0, 4, 0], (0, 0)), None), REGIONS)

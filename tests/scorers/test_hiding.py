@@ -1,0 +1,49 @@
+"""Rectangles that hide every placement of a patch."""
+
+import pytest
+import torch
+
+from bagcert.scorers.hiding import Hidden, intervals
+from bagcert.threats import parse_threat
+
+
+def test_every_run_of_pixels_lies_inside_an_interval() -> None:
+    """All small cases; and no more intervals than asked for, all of one length."""
+    for size in range(1, 14):
+        for patch in range(1, size + 1):
+            for most in range(1, size + 2):
+                found = intervals(patch, size, most)
+                assert len(found) <= most and len(set(found.sum(dim=1).tolist())) == 1
+                for start in range(size - patch + 1):
+                    run = (torch.arange(size) >= start) & (torch.arange(size) < start + patch)
+                    assert bool((run <= found).all(dim=1).any()), (size, patch, most, start)
+                for row in found:  # an interval, not a set with gaps
+                    places = row.nonzero().flatten()
+                    assert int(places[-1] - places[0]) + 1 == len(places)
+
+
+def test_the_papers_masks() -> None:
+    """k = 6: 224 pixels and a patch of 32 give masks of 64 from every 33rd pixel on."""
+    found = intervals(32, 224, 6)
+    assert found.sum(dim=1).tolist() == [64] * 6
+    assert [int(row.nonzero()[0]) for row in found] == [0, 33, 66, 99, 132, 160]
+    assert len(intervals(5, 32, 1024)) == 28, "one for each placement"
+
+
+@pytest.mark.parametrize(("patch", "most"), [((1, 2), 8), ((2, 2), 2), ((3, 4), 2), ((1, 5), 1)])
+def test_a_patch_reaches_just_the_views_that_do_not_hide_all_of_it(patch: tuple[int, int], most: int) -> None:
+    size = (4, 5)
+    hidden = Hidden.covering(patch, size, most)
+    rows, columns = len(hidden.rows), len(hidden.columns)
+    masks = hidden.masks(torch.arange(len(hidden))).view(rows, columns, *size)
+    assert hidden.footprint.grid == (rows + 1, columns)
+    for text in ("1x1", "2x1", f"{patch[0]}x{patch[1]}"):
+        regions = hidden.footprint.regions(parse_threat(text, size))
+        for index, reached in enumerate(regions.masks()):
+            row, column, height, width = regions.placement(index)
+            painted = torch.zeros(size, dtype=torch.bool)
+            painted[row : row + height, column : column + width] = True
+            seen = (painted & ~masks).flatten(2).any(dim=2)
+            assert torch.equal(reached[:-1], seen) and bool(reached[-1].all())
+            fits = height <= patch[0] and width <= patch[1]
+            assert not fits or not bool(reached[:-1].all()), "hidden from some view"
