@@ -9,6 +9,7 @@ from bagcert.cli.attack import attack
 from bagcert.cli.certify import certify
 from bagcert.cli.data import data
 from bagcert.cli.demo import demo
+from bagcert.cli.export import export
 from bagcert.cli.figures import figures
 from bagcert.cli.models import models
 from bagcert.cli.report import report
@@ -33,6 +34,7 @@ app.command()(attack)
 app.command()(verify)
 app.command()(report)
 app.command()(figures)
+app.command()(export)
 app.command()(demo)
 
 

@@ -1,0 +1,47 @@
+"""The guard band of an exported graph: how far its scores may be off and its certificates still hold."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bagcert.errors import UsageError
+from bagcert.scorers.steps import HeavisideStep, ScoreStep
+
+
+@dataclass(frozen=True)
+class GuardBand:
+    """`slack` units around each fixed-point score; votes whose logit lies within `uncertain` of 0 count as unknown."""
+
+    slack: int = 0
+    uncertain: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.slack < 0 or not 0 <= self.uncertain < float("inf"):
+            raise UsageError(
+                f"expected a guard band of at least 0, got {self}; `bagcert audit` says how much is needed"
+            )
+
+    def __bool__(self) -> bool:
+        return bool(self.slack or self.uncertain)
+
+    def __str__(self) -> str:
+        if self.slack:
+            return f"slack {self.slack}"
+        return f"uncertain {self.uncertain:g}" if self.uncertain else "none"
+
+    def check(self, step: ScoreStep) -> None:
+        """Refuse the band of another kind of score: a vote has no units, a fixed-point score no threshold."""
+        votes = isinstance(step, HeavisideStep)
+        if self.slack and votes:
+            raise UsageError("expected --uncertain for a model that votes, got --slack; give the width in logits")
+        if self.uncertain and not votes:
+            raise UsageError(
+                f"expected --slack for scores by '{step.name}', got --uncertain; give whole units of 1/{step.unit}"
+            )
+
+    def around(self, values: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The least and the most that each score may be."""
+        if self.uncertain:
+            near = logits.abs() <= self.uncertain
+            return values.masked_fill(near, 0), values.masked_fill(near, 1)
+        return values - self.slack, values + self.slack

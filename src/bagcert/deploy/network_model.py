@@ -1,0 +1,80 @@
+"""A scorer as an ONNX model: pixels in, integer scores and their guard band out."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from bagcert.deploy.graph import OPSET
+from bagcert.deploy.guard import GuardBand
+from bagcert.errors import UsageError
+from bagcert.scorers.base import Scorer
+
+
+class Scored(nn.Module):
+    """What the rule takes: scores and, where there is a guard band, the least and the most that each may be."""
+
+    def __init__(self, scorer: Scorer, guard: GuardBand) -> None:
+        super().__init__()
+        self.scorer, self.guard = scorer, guard
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        logits = self.scorer.logits(images)
+        values = self.scorer.step.fixed(logits)
+        return (values, *self.guard.around(values, logits)) if self.guard else (values,)
+
+
+class Logits(nn.Module):
+    """The scores before the score step, where their last bits show."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        super().__init__()
+        self.scorer = scorer
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.scorer.logits(images)
+
+
+def network_model(
+    network: nn.Module, channels: int, image_size: tuple[int, int], outputs: list[str]
+) -> onnx.ModelProto:
+    """A network from `images` [n c h w] to the named outputs, for any number of images."""
+    if any(module.training for module in network.modules()):
+        raise UsageError("expected a scorer in evaluation mode, got training mode; call scorer.eval() first")
+    example = torch.rand(2, channels, *image_size)
+    batch = ({0: torch.export.Dim("n")},)
+    try:
+        with quietly(), torch.no_grad():
+            program = torch.onnx.export(
+                network,
+                (example,),
+                dynamo=True,
+                dynamic_shapes=batch,
+                input_names=["images"],
+                output_names=outputs,
+                opset_version=OPSET,
+                verbose=False,
+            )
+    except Exception as error:
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(f"expected a network that torch.onnx can export, got: {first_line}") from error
+    assert program is not None
+    return program.model_proto
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without the exporter's notes on packages that it does not need here."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)

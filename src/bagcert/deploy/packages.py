@@ -1,0 +1,16 @@
+"""The packages that graphs need, which an installation may do without."""
+
+from importlib.util import find_spec
+
+from bagcert.errors import UsageError
+
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+def need_onnx() -> None:
+    """Refuse in one line where a package is missing; modules that import them are imported after this call."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"expected {', '.join(PACKAGES)} to be installed, got no {', '.join(missing)}; pip install 'bagcert[all]'"
+        )

@@ -1,0 +1,159 @@
+"""One graph from pixels to certificates: equal to ours but for last bits, and usable without us."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+import bagcert
+from bagcert.data import load_dataset
+from bagcert.defenses.defense import Defense
+from bagcert.defenses.load import card
+from bagcert.deploy.export import export_defense
+from bagcert.deploy.guard import GuardBand
+from bagcert.errors import UsageError
+from bagcert.rules import read_scores
+from tests.cli.calling import call
+from tests.deploy.conftest import small_defense
+from tests.deploy.running import outputs_of
+from tests.deploy.test_rule_graphs import assert_same
+
+DOCS = Path(__file__).parents[2] / "docs" / "deploy.md"
+# Other arithmetic moved logits of the shipped models by up to 2e-4: at most 1 unit of 1/256.
+BANDS = {"logits": GuardBand(slack=1), "heaviside": GuardBand(uncertain=1e-3)}
+
+
+@pytest.mark.parametrize(("step", "rule"), [("heaviside", "every-region"), ("logits", "two-mask")])
+def test_the_graph_says_what_the_defense_says(step: str, rule: str, images: Tensor) -> None:
+    defense = small_defense(step, rule)
+    plain = outputs_of(export_defense(defense, GuardBand(), {}), images=images)
+    assert_same(plain, defense.certify_integers(read_scores(plain["scores"], defense.scorer.step.bounds)))
+    assert_explained(defense, images, plain)
+    guarded = outputs_of(export_defense(defense, BANDS[step], {}), images=images)
+    assert_never_contradicted(defense, images, guarded)
+    assert 0 < guarded["certified"].sum() < len(images)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["cifar10", "cifar10-votes"])
+def test_shipped_models_on_real_images(model: str, cifar10_dir: Path) -> None:
+    defense = bagcert.load(model)
+    images = next(load_dataset("cifar10", cifar10_dir).split("test").batches(40, "cpu")).images
+    guarded = outputs_of(export_defense(defense, BANDS[defense.scorer.step.name], {}), images=images)
+    assert_explained(defense, images, guarded)
+    assert_never_contradicted(defense, images, guarded)
+    assert guarded["certified"].mean() > 0.5, "the band swallows what it should protect"
+
+
+def assert_explained(defense: Defense, images: Tensor, found: dict[str, Any]) -> None:
+    """Scores differ from torch's only inside the guard band, and answers only where scores do."""
+    scores = defense.scores(images)
+    band = BANDS[defense.scorer.step.name]
+    apart = torch.from_numpy(found["scores"]) - scores.values
+    if band.slack:
+        assert int(apart.abs().max()) <= band.slack
+    else:
+        with torch.no_grad():
+            near = defense.scorer.logits(images).abs() <= band.uncertain
+        assert not bool((apart.ne(0) & ~near).any())
+    same = (apart == 0).flatten(1).all(dim=1)
+    assert np.array_equal(found["class"][same], defense.certify_integers(scores).predicted[same])
+
+
+def assert_never_contradicted(defense: Defense, images: Tensor, guarded: dict[str, Any]) -> None:
+    """What the graph certifies with its guard band, torch certifies without one, with the same class."""
+    ours = defense.certify(images)
+    sure = torch.from_numpy(guarded["certified"])
+    assert torch.equal(torch.from_numpy(guarded["class"])[sure], ours.predicted[sure])
+    assert bool(ours.certified[sure].all())
+
+
+def test_any_number_of_images(images: Tensor) -> None:
+    model = export_defense(small_defense("logits", "two-mask"), GuardBand(), {})
+    whole = outputs_of(model, images=images)
+    for count in (1, 5):
+        part = outputs_of(model, images=images[:count])
+        assert {name: len(value) for name, value in part.items()} == dict.fromkeys(whole, count)
+
+
+def test_guard_bands_of_the_other_kind_are_refused() -> None:
+    for step, band, words in (
+        ("heaviside", GuardBand(slack=1), "expected --uncertain for a model that votes, got --slack"),
+        ("logits", GuardBand(uncertain=0.1), "expected --slack for scores by 'logits', got --uncertain"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            export_defense(small_defense(step, "two-mask"), band, {})
+    with pytest.raises(UsageError, match="expected a guard band of at least 0, got"):
+        GuardBand(slack=-1)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("graph") / "model.onnx"
+    with pytest.MonkeyPatch.context() as patch:
+        assert call(patch, "export", "cifar10", "--out", str(path)) == 0
+    return path
+
+
+def test_onnxruntime_needs_nothing_of_ours(exported: Path) -> None:
+    """The example of the docs, where neither bagcert nor torch can be imported."""
+    example = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)[0]
+    assert len([line for line in example.splitlines() if line.strip()]) <= 15
+    blank = np.full((32, 32, 3), 130, dtype=np.uint8)
+    Image.fromarray(blank).save(exported.parent / "picture.png")
+    alone = "import sys; sys.modules['bagcert'] = sys.modules['torch'] = None\n" + example
+    result = subprocess.run(
+        [sys.executable, "-I", "-c", alone], cwd=exported.parent, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert re.search("no proven answer; weakest place: |: no 5x5 patch anywhere can change this", result.stdout)
+
+
+def test_the_metadata_says_what_a_certificate_means(exported: Path) -> None:
+    entries = {entry.key: entry.value for entry in onnx.load(exported).metadata_props}
+    stored = card("cifar10")
+    assert (entries["threat"], entries["rule"], entries["guard_band"]) == ("5x5", "two-mask", "none")
+    assert json.loads(entries["classes"]) == stored["classes"]
+    assert entries["weights_sha256"] == stored["weights_sha256"] and entries["bagcert"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("cifar10", "--out", "model.pt"), "expected --out to end in .onnx, got model.pt"),
+        (("cifar10", "--out", "model.onnx", "--rule", "masked"), "to export, got 'masked'"),
+        (("cifar10-votes", "--out", "model.onnx", "--slack", "1"), "expected --uncertain for a model that votes"),
+        (("cifar11", "--out", "model.onnx"), "expected a run folder or a model in"),
+    ],
+)
+def test_wrong_orders_leave_nothing_behind(
+    arguments: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, "export", *arguments) == 2
+    assert words in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("bagcert.deploy.packages.find_spec", lambda name: None if name == "onnxscript" else object())
+    assert call(monkeypatch, "export", "cifar10", "--out", "model.onnx") == 2
+    assert "got no onnxscript; pip install 'bagcert[all]'" in capsys.readouterr().err
+
+
+def test_importing_the_command_line_needs_no_graph_packages() -> None:
+    code = "import sys, bagcert.cli.main; assert not {'onnx', 'onnxscript', 'onnxruntime'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
