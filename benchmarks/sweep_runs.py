@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import torch
+
 from bagcert.attacks import AttackSettings
 from bagcert.data import load_dataset
 from bagcert.errors import unknown_name
@@ -133,3 +135,5 @@ def train_quietly(recipe: Recipe, order: Order) -> None:
     if not RunFolder(order.out).config.exists():
         with contextlib.redirect_stdout(io.StringIO()):
             train(recipe, order)
+        # Training tries kernels for its one shape; an attack has a new shape at almost every step.
+        torch.backends.cudnn.benchmark = False

@@ -12,11 +12,11 @@ from bagcert.defenses.load import load
 from bagcert.errors import UsageError
 from bagcert.evaluation.figures import attack_example as illustration
 from bagcert.evaluation.figures.attacked import attacked
-from bagcert.evaluation.figures.catalog import FIGURES, write_figures
+from bagcert.evaluation.figures.catalog import write_figures
 from bagcert.evaluation.figures.conditions import by_rule, clean_certified
 from bagcert.evaluation.figures.example_1d import OTHER, TRUE, make_example
 from bagcert.evaluation.figures.patches import all_panels, aspect_ratios, patch_sizes
-from bagcert.evaluation.figures.plan import RECTANGLES, RESULTS, SQUARES, SWEEP, SweepModel, read_curve, sweep_rows
+from bagcert.evaluation.figures.plan import RECTANGLES, RESULTS, SWEEP, SweepModel, read_curve, sweep_rows
 from bagcert.evaluation.figures.score_functions import score_functions
 from bagcert.evaluation.figures.stock import Drawn, Stock
 from bagcert.scorers.residual import ResidualScorer
@@ -100,7 +100,6 @@ def test_stored_rows_are_of_the_shipped_models_and_small() -> None:
         assert not len(attack.flips_of_certified)
     kept = [*(ROOT / RESULTS).rglob("*.jsonl*"), *(ROOT / "src/bagcert/models").rglob("rows.jsonl.gz")]
     assert sum(path.stat().st_size for path in kept) <= 8e6, "all rows of the project together"
-    assert SQUARES[4] == "5x5"
 
 
 def test_broken_curves_are_refused(tmp_path: Path) -> None:
@@ -154,7 +153,3 @@ def test_without_images_the_attack_says_how_to_get_them(tmp_path: Path, monkeypa
     monkeypatch.setenv("BAGCERT_DATA", str(tmp_path))
     drawn = illustration.attack_example(Stock(tmp_path, tmp_path))
     assert drawn.picture is None and drawn.notes[0].endswith("to fetch them: bagcert data cifar10")
-
-
-def test_names_are_those_of_the_files() -> None:
-    assert len(FIGURES) == 8

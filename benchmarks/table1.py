@@ -1,0 +1,117 @@
+"""Table 1: how long certifying the test images takes by receptive field, and how large the networks are.
+
+    python -m benchmarks.table1             (all 10,000 test images, for a GPU)
+    python -m benchmarks.table1 --images 4  (a first look on two cores: ratios only)
+
+The paper's networks have width 768 and two paths; their weights are random here, which changes no time. The shipped
+models follow. Each pass is the network and its rule, as `Defense.certify` runs them: bfloat16 on a GPU, float32 on one
+thread of a CPU. A time on a CPU says little about another one, so there only the ratio to receptive field 7 is kept.
+"""
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor
+
+from bagcert.data import load_dataset
+from bagcert.defenses.defense import Defense
+from bagcert.defenses.load import card, load, shipped_models
+from bagcert.evaluation.proving import one_thread
+from bagcert.files import write_atomically
+from bagcert.scorers.residual import CIFAR_KERNELS, ResidualConfig, ResidualScorer
+from bagcert.training.folder import device_name
+from benchmarks.calling import call
+
+RESULTS = Path(__file__).parent / "results" / "table1.json"
+PATCH, PAPER_RULE, BASE = "5x5", "every-region", "paper, field 7"
+BATCH = {"cpu": 4, "cuda": 500}
+
+
+def defenses(device: torch.device, classes: tuple[str, ...]) -> Iterator[tuple[str, Defense]]:
+    """One after the other: the paper's networks by receptive field, then the shipped models."""
+    size = BATCH[device.type]
+    for field, kernels in CIFAR_KERNELS.items():
+        scorer = ResidualScorer(ResidualConfig(kernels=kernels), (32, 32)).to(device).eval()
+        yield f"paper, field {field}", Defense.build(scorer, PAPER_RULE, PATCH, classes, size)
+    for model in shipped_models():
+        shipped = load(model)
+        shipped.scorer.to(device)
+        yield model, Defense.build(shipped.scorer, card(model)["rule"], PATCH, classes, size)
+
+
+def measured(name: str, defense: Defense, images: Tensor, repeats: int) -> dict[str, Any]:
+    """Parameters, and seconds of network and rule for these images."""
+    scores = defense.scores(images)
+    network = timed(lambda: defense.scores(images), images.device, repeats)
+    rule = timed(lambda: defense.certify_integers(scores, exact=False), images.device, repeats)
+    parameters = sum(parameter.numel() for parameter in defense.scorer.parameters())
+    facts = {"network": name, "receptive_field": defense.scorer.footprint.receptive_field[0], "rule": defense.rule.name}
+    return {**facts, "parameters": parameters, "network_seconds": network, "rule_seconds": rule}
+
+
+def timed(work: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """The shortest of some calls, after one to warm up; on a CPU the time that the process worked, not waited."""
+    clock, times = time.process_time if device.type == "cpu" else time.perf_counter, []
+    for _ in range(1 + repeats):
+        begun = clock()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(clock() - begun)
+    return min(times[1:])
+
+
+def with_ratios(rows: list[dict[str, Any]], absolute: bool) -> list[dict[str, Any]]:
+    """Add what each network takes beside the paper's of receptive field 7; keep seconds only if they are asked for."""
+
+    def total(row: dict[str, Any]) -> float:
+        return float(row["network_seconds"] + row["rule_seconds"])
+
+    base = total(next(row for row in rows if row["network"] == BASE))
+    table = []
+    for row in rows:
+        ratios = {
+            "of_field_7": round(total(row) / base, 4),
+            "rule_of_network": round(row["rule_seconds"] / row["network_seconds"], 5),
+        }
+        kept = row if absolute else {key: value for key, value in row.items() if not key.endswith("_seconds")}
+        table.append({**kept, **ratios})
+    return table
+
+
+def main(
+    images: Annotated[int, typer.Option(help="the first ones of the test set", min=1)] = 10_000,
+    repeats: Annotated[int, typer.Option(help="of which the shortest counts", min=1)] = 3,
+    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    out: Annotated[Path, typer.Option(help="the table, as JSON")] = RESULTS,
+) -> None:
+    """Time the networks of Table 1 and ours."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    dataset = load_dataset("cifar10", data_dir)
+    pixels = next(iter(dataset.split("test").batches(images, device))).images
+    rows = []
+    for name, defense in defenses(device, dataset.classes):
+        with one_thread(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+            rows.append(measured(name, defense, pixels, repeats))
+        print(json.dumps(rows[-1]), flush=True)
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.table1", "--images", str(images)]),
+        "device": device_name(device),
+        "torch": torch.__version__,
+        "precision": "bfloat16" if device.type == "cuda" else "float32",
+        "images": len(pixels),
+        "patch": PATCH,
+        "networks": with_ratios(rows, absolute=device.type == "cuda"),
+    }
+    write_atomically(out, (json.dumps(result, indent=2) + "\n").encode())
+    print(f"wrote {out}")
+
+
+if __name__ == "__main__":
+    call(main)
