@@ -131,7 +131,8 @@ def score_functions(stock: Stock) -> Lines:
 def times(stock: Stock) -> Lines:
     """Table 1: the paper's times and ours, as seconds where a GPU measured them and as ratios always."""
     result = read_result("table1.json")
-    heads = ("network", "parameters, paper", "ours", "seconds, paper (V100)", "ours", "of field 7, paper", "ours")
+    ours = f"ours ({result['device']}, {result['images']:,} images)"
+    heads = ("network", "parameters, paper", "ours", "seconds, paper (V100)", "ours", "of field 7, paper", ours)
     lines: Lines = [heads]
     for row in result["networks"]:
         field, name = row["receptive_field"], row["network"]

@@ -45,6 +45,15 @@ def voting(defense: bagcert.Defense) -> bagcert.Defense:
     return bagcert.Defense.build(votes, "two-mask", defense.threat, defense.classes)
 
 
+def cases(plain: bagcert.Defense, patches: list[str]) -> list[tuple[str, str, bagcert.Defense, str]]:
+    """Patch, kind of scores, network and rule of each case; none twice."""
+    votes = voting(plain)
+    found = [(patch, "votes", votes, rule) for patch in patches for rule in NAMED_RULES]
+    if plain.scorer.step.name != votes.scorer.step.name:
+        found = [(patch, "scores", plain, "two-mask") for patch in patches] + found
+    return found
+
+
 def count(defense: bagcert.Defense, source: Source, runs: int, settings: AttackSettings) -> dict[str, Any]:
     """Attack certified images until `runs` descents are done, or the images are all used."""
     begun, done, images, flips, seen = time.perf_counter(), 0, 0, [], 0
@@ -76,16 +85,13 @@ def main(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     plain = bagcert.load(model)
     plain.scorer.to(device)
-    votes = voting(plain)
     source = load_dataset(card(model)["data"]["name"], data_dir).split("test")
     settings = AttackSettings(steps=steps, places=4, restarts=2)
-    cases = [(shape, "votes", votes, rule) for shape in patch or PATCHES for rule in NAMED_RULES]
-    if plain.scorer.step.name != votes.scorer.step.name:
-        cases = [(shape, "scores", plain, "two-mask") for shape in patch or PATCHES] + cases
+    wanted = cases(plain, patch or list(PATCHES))
     table: list[dict[str, Any]] = []
-    for place, (shape, kind, defense, rule) in enumerate(cases):
+    for place, (shape, kind, defense, rule) in enumerate(wanted):
         left = runs - sum(row["runs"] for row in table)  # what one case could not use goes to the others
-        row = count(defense.against(shape, rule), source, -(-left // (len(cases) - place)), settings)
+        row = count(defense.against(shape, rule), source, -(-left // (len(wanted) - place)), settings)
         table.append({"patch": shape, "scores": kind, "rule": rule, **row})
         print(json.dumps(table[-1]), flush=True)
     flips = sum(len(row["flips"]) for row in table)

@@ -116,3 +116,16 @@ def test_what_is_done_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     assert seen == ["heaviside-0", "heaviside-1"]
     with pytest.raises(UsageError, match="expected another --out than results with --tiny"):
         sweep.main(["heaviside-0"], tiny=True)
+
+
+@pytest.mark.slow
+def test_processes_share_the_runs_and_stop_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BAGCERT_DATA", str(tmp_path))
+    bench = Bench(TINY, tmp_path / "results", tmp_path / "work", tmp_path / "nothing")
+    sweep.supervise(matching(["rf5-m0.25", "sigmoid-0"]), bench, 1, deadline=float("inf"))
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split(": failed: expected")[0] for line in lines] == ["rf5-m0.25", "sigmoid-0"]
+    sweep.supervise(matching(["rf5-m0.25"]), bench, 1, deadline=0.0)
+    assert not capfd.readouterr().out

@@ -10,6 +10,7 @@ from bagcert.evaluation.figures.stock import Drawn, Stock
 from bagcert.evaluation.report.drawing import PALETTE, picture
 
 FOR, AGAINST, GRAY = PALETTE[0], PALETTE[1], PALETTE[7]
+HATCH = "#a3a8b0"  # opaque: SVG would apply an opacity twice
 INCHES = 0.36  # side of a cell; the next are in cells
 LABEL_UNITS, WORD_UNITS, MARGIN_UNITS = 5.4, 5.4, 0.3
 
@@ -29,7 +30,7 @@ class Strips:
             corner, hue = (place, self.y), FOR if value > 0 else AGAINST
             self.ax.add_patch(Rectangle(corner, 1, 1, facecolor=hue, alpha=0.55 * min(1, abs(value)), linewidth=0))
             if hatched is not None and bool(hatched[place]):
-                self.ax.add_patch(Rectangle(corner, 1, 1, fill=False, color=GRAY, alpha=0.4, hatch="///", linewidth=0))
+                self.ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=HATCH, hatch="///", linewidth=0))
             self.ax.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GRAY, linewidth=0.8))
             self.ax.text(place + 0.5, self.y + 0.5, signed(value, form), ha="center", va="center", fontsize=9)
         self.y += 1

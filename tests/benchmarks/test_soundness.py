@@ -1,0 +1,17 @@
+from pathlib import Path
+
+import bagcert
+from benchmarks.soundness import cases
+from tests.evaluation.digit_runs import save_digit_run
+
+
+def test_every_case_is_tried_once(tmp_path: Path) -> None:
+    rules = ["largest-region", "every-region", "masked", "two-mask"]
+    votes = cases(bagcert.load(save_digit_run(tmp_path / "votes")), ["1x1"])
+    assert [(kind, rule) for _, kind, _, rule in votes] == [("votes", rule) for rule in rules]
+    scores = cases(bagcert.load(save_digit_run(tmp_path / "logits", "logits", "two-mask")), ["1x1", "2x2"])
+    assert [case[:2] + case[3:] for case in scores[:2]] == [
+        ("1x1", "scores", "two-mask"),
+        ("2x2", "scores", "two-mask"),
+    ]
+    assert len(scores) == 2 + 2 * len(rules)
