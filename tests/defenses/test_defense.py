@@ -131,7 +131,7 @@ def test_masks_of_a_smaller_threat_are_refused(scorer: ResidualScorer, images: T
     [
         (
             torch.rand(2, 3, 16, 15),
-            r"expected images of shape \[images, channels, 16, 16\], got \[2, 3, 16, 15\];",
+            r"expected images of shape \[images, 3, 16, 16\], got \[2, 3, 16, 15\];",
         ),
         (torch.rand(3, 16, 16), r"got \[3, 16, 16\]"),
         (torch.zeros(0, 3, 16, 16), r"got \[0, 3, 16, 16\]"),

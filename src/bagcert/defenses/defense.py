@@ -9,7 +9,7 @@ from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, IntegerScores, Masked, Rule, TwoMask, find_rule, read_scores
 from bagcert.rules.pairs import needed_cover
-from bagcert.scorers.base import Scorer
+from bagcert.scorers.base import BuiltScorer, Scorer
 from bagcert.shapes import Images, Labels
 from bagcert.threats import Regions, Threat, parse_threat
 
@@ -95,10 +95,12 @@ class Defense:
 
     def _check(self, images: Images) -> None:
         height, width = self.scorer.footprint.image_size
-        if images.dim() != 4 or tuple(images.shape[2:]) != (height, width) or not len(images):
+        channels = self.scorer.config.channels if isinstance(self.scorer, BuiltScorer) else None
+        fits = images.dim() == 4 and tuple(images.shape[2:]) == (height, width) and len(images) > 0
+        if not fits or channels not in (None, images.shape[1]):
             raise UsageError(
-                f"expected images of shape [images, channels, {height}, {width}], got {list(images.shape)}; "
-                "resize them, or add the missing axes"
+                f"expected images of shape [images, {channels or 'channels'}, {height}, {width}], got "
+                f"{list(images.shape)}; resize them, or add the missing axes"
             )
         if not images.is_floating_point():
             raise UsageError(f"expected images as floats in 0..1, got {images.dtype}; divide bytes by 255")
