@@ -62,6 +62,12 @@ def pattern_recipe(**changes: dict[str, object]) -> Recipe:
     return recipe
 
 
+def rival_recipe(network: dict[str, object], loss: str = "cross-entropy", rule: str = "unanimous") -> Recipe:
+    """The small recipe for another kind of network."""
+    table = {**TABLE, "network": {"classes": 3, "channels": 1, **network}, "loss": {"name": loss}}
+    return read_recipe({**table, "optimizer": {"name": "adam"}, "evaluation": {"patch": "1x1", "rule": rule}})
+
+
 def losses(folder: Path) -> list[tuple[int, float]]:
     rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     return [(row["step"], row["loss"]) for row in rows if "loss" in row]

@@ -13,18 +13,24 @@ from bagcert.errors import UsageError
 from bagcert.files import read_json, read_tensors
 from bagcert.scorers.saved import load_scorer
 from bagcert.training import Order, Stopped, train
-from bagcert.training.trainer import Trainer
+from bagcert.training.trainer import Trainer, build_scorer
 from bagcert.training.validation import validate
 from bagcert.training.world import World
-from tests.training.conftest import after_step, losses, pattern_recipe
+from tests.training.conftest import after_step, losses, pattern_recipe, rival_recipe
 
 pytestmark = pytest.mark.usefixtures("pattern_data")
 
+ABLATION: dict[str, object] = {"name": "ablation", "kept": [8, 3], "width": 4, "blocks": [1]}
+CLEANSER: dict[str, object] = {"name": "cleanser", "patch": [1, 1], "masks": 2, "width": 4, "blocks": [1]}
+INTERVAL: dict[str, object] = {"name": "interval", "patch": [1, 1], "widths": [4], "strides": [2], "features": 8}
 KINDS = {
     "muon": pattern_recipe(),
     "adam": pattern_recipe(optimizer={"name": "adam"}),
     "shake": pattern_recipe(network={"paths": 2, "shake": True}),
     "average": pattern_recipe(training={"average": 0.9}),
+    "ablation": rival_recipe(ABLATION, rule="every-region"),
+    "cleanser": rival_recipe(CLEANSER),
+    "interval": rival_recipe(INTERVAL, loss="interval"),
 }
 
 
@@ -69,6 +75,32 @@ def test_a_stopped_run_resumes_bit_for_bit(
         tmp_path / "whole/weights.safetensors"
     ).read_bytes()
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("network", "loss", "words"),
+    [
+        (ABLATION, "margin", "expected loss.name = 'cross-entropy' for a classifier of whole images, got 'margin'"),
+        (CLEANSER, "two-mask", "expected loss.name = 'cross-entropy' for a classifier of whole images, got 'two-mask'"),
+        (INTERVAL, "cross-entropy", "expected loss.name = 'interval' for networks 'interval' and no other, got 'cross"),
+        ({"width": 8, "kernels": [1]}, "interval", "expected loss.name = 'interval' for networks 'interval' and no"),
+    ],
+)
+def test_losses_that_do_not_fit_the_network_are_refused(
+    network: dict[str, object], loss: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        train(rival_recipe(network, loss), Order(out=tmp_path))
+
+
+def test_validation_may_take_the_first_images_only(pattern_data: ArrayDataset) -> None:
+    recipe = pattern_recipe(evaluation={"batch_size": 4, "images": 5})
+    scorer = build_scorer(recipe, pattern_data)
+    split = pattern_data.split("validation")
+    found = validate(scorer, None, split, recipe.evaluation, World(torch.device("cpu")))
+    assert found.images == 8, "two whole batches"
+    with pytest.raises(UsageError, match=r"expected evaluation.images of at least 0, got -1"):
+        pattern_recipe(evaluation={"images": -1})
 
 
 def test_another_seed_gives_other_weights(tmp_path: Path) -> None:

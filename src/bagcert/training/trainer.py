@@ -47,8 +47,6 @@ def build_scorer(recipe: Recipe, dataset: Dataset) -> BuiltScorer:
                 f"add --set network.{key}={expected}"
             )
     scorer = network.build(dataset.image_size, dataset.mean, dataset.std)
-    if isinstance(recipe.loss, (PlacedMarginLoss, TwoMaskLoss, MaskedLoss)):
-        check_window(recipe.loss.window, scorer.footprint.grid)
     check_fit(scorer, recipe.loss)
     return scorer
 
@@ -59,6 +57,8 @@ def check_fit(scorer: BuiltScorer, loss: Loss) -> None:
         raise UsageError(f"expected loss.name = 'interval' for networks 'interval' and no other, got '{loss.name}'")
     if isinstance(scorer, AblationScorer | CleanserScorer) and not isinstance(loss, CrossEntropyLoss):
         raise UsageError(f"expected loss.name = 'cross-entropy' for a classifier of whole images, got '{loss.name}'")
+    if isinstance(loss, (PlacedMarginLoss, TwoMaskLoss, MaskedLoss)):
+        check_window(loss.window, scorer.footprint.grid)
 
 
 class Objective(nn.Module):
