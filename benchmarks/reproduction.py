@@ -73,9 +73,9 @@ def by_patch(patches: tuple[str, ...]) -> Callable[[Stock], Lines]:
 def bounds(stock: Stock) -> Lines:
     """Certified ≤ attacked ≤ clean, by the model's own rule."""
     found = stock.bounds.found
-    lines: Lines = [attack_table({}).heads]
+    lines: Lines = [attack_table([]).heads]
     for key in [(model, patch) for model in shipped_models() for patch in BOUND_PATCHES]:
-        cells = attack_table({key[0]: found[key]}).rows[0] if key in found else (*key, card(key[0])["rule"], OPEN)
+        cells = attack_table([(key[0], found[key])]).rows[0] if key in found else (*key, card(key[0])["rule"], OPEN)
         lines.append((*cells, *[""] * (len(lines[0]) - len(cells))))
     return lines
 

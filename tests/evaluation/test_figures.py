@@ -11,7 +11,7 @@ from bagcert.data import load_dataset
 from bagcert.defenses.load import load
 from bagcert.errors import UsageError
 from bagcert.evaluation.figures import attack_example as illustration
-from bagcert.evaluation.figures.attacked import attacked
+from bagcert.evaluation.figures.attacked import attacked, bounds
 from bagcert.evaluation.figures.catalog import write_figures
 from bagcert.evaluation.figures.conditions import by_rule, clean_certified
 from bagcert.evaluation.figures.example_1d import OTHER, TRUE, make_example
@@ -82,13 +82,13 @@ def test_what_is_missing_is_said_with_its_command(full: Stock, tmp_path: Path) -
     assert patch_sizes(empty).notes[0] == (
         "without 2 of 2 shipped models against all patches; to make them: python -m benchmarks.shipped shapes"
     )
-    for builder in (attacked, score_functions):
+    for builder in (attacked, score_functions, bounds):
         drawn = builder(empty)
-        assert drawn.picture is None and "python -m benchmarks.sweep --runs" in drawn.notes[0]
+        assert drawn.picture is None and "to make them: python -m benchmarks." in drawn.notes[0]
     (tmp_path / "sweep").mkdir()
     model = SWEEP[3]
     sweep_rows(tmp_path, model).write_bytes(sweep_rows(full.results, model).read_bytes())
-    assert clean_certified(Stock(tmp_path)).notes[0].startswith("without 19 of 20 sweep models")
+    assert Stock(tmp_path).sweep.missing.startswith("without 19 of 20 sweep models")
 
 
 def test_stored_rows_are_of_the_shipped_models_and_small() -> None:

@@ -67,3 +67,13 @@ def test_equal_names_are_told_apart() -> None:
     assert unique(["a/x", "b/x", "c/y"], ["1234567", "89", "0"]) == ["x 123456", "x 89", "y"]
     assert unique(["x", "x"], ["12", "12"]) == ["x 12 #1", "x 12 #2"]
     assert unique(["runs/a/0"], ["1"]) == ["a/0"]
+
+
+def test_a_model_keeps_its_name_through_several_attacks(tmp_path: Path) -> None:
+    path = certify(save_digit_run(tmp_path / "one"), "one", scores=False, images=20)
+    rows = read_rows(path)
+    attacks = [attack(tmp_path / f"{patch}.jsonl", rows, patch=patch) for patch in ("1x1", "2x2")]
+    inputs = read_inputs([path, *attacks])
+    assert [(name, found.header["patch"]) for name, found in inputs.attacks] == [("one", "1x1"), ("one", "2x2")]
+    text = write_report(build(inputs, None), inputs, tmp_path / "out").read_text()
+    assert "--out attack-1x1.jsonl" in text and "--out attack-2x2.jsonl" in text

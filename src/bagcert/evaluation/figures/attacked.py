@@ -1,4 +1,4 @@
-"""Accuracy under attack against clean and against certified accuracy, one mark for each network (App. A.2)."""
+"""Accuracy under attack beside clean and certified accuracy (App. A.2)."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 from bagcert.evaluation.attacked import AttackRows
 from bagcert.evaluation.figures.plan import MARGINS, SweepModel
 from bagcert.evaluation.figures.stock import Drawn, Stock
-from bagcert.evaluation.report.comparisons import whiskers
+from bagcert.evaluation.report.comparisons import attack_figure, whiskers
 from bagcert.evaluation.report.drawing import MARKERS, PALETTE, panels, picture
 from bagcert.scorers.residual import CIFAR_KERNELS
 
@@ -41,6 +41,12 @@ def attacked(stock: Stock) -> Drawn:
         "are 95 % intervals. On the dashes both accuracies are equal: no attack gets below what is certified."
     )
     return Drawn(picture("attacked", "Accuracy under attack", note, draw), (missing,))
+
+
+def bounds(stock: Stock) -> Drawn:
+    """The shipped models: between what is proven and what an attack reached."""
+    attacks = [(model, rows) for (model, _), rows in stock.bounds.found.items()]
+    return Drawn(attack_figure(attacks), (stock.bounds.missing,))
 
 
 def draw_model(ax: Axes, across: float, model: SweepModel, rows: AttackRows) -> None:

@@ -1,10 +1,10 @@
-"""The figures by name, in the paper's order."""
+"""The figures by name, in the paper's order; `bounds` is not in the paper."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bagcert.evaluation.figures.attack_example import attack_example
-from bagcert.evaluation.figures.attacked import attacked
+from bagcert.evaluation.figures.attacked import attacked, bounds
 from bagcert.evaluation.figures.conditions import clean_certified
 from bagcert.evaluation.figures.one_dimension import certification_1d, training_1d
 from bagcert.evaluation.figures.patches import aspect_ratios, patch_sizes
@@ -20,6 +20,7 @@ FIGURES: dict[str, Callable[[Stock], Drawn]] = {
     "certification-1d": certification_1d,
     "attack-example": attack_example,
     "attacked": attacked,
+    "bounds": bounds,
     "score-functions": score_functions,
 }
 

@@ -57,14 +57,14 @@ def whiskers(share: float, images: int) -> list[list[float]]:
     return [[100 * (share - low)], [100 * (high - share)]]
 
 
-def attack_figure(attacks: dict[str, AttackRows]) -> Picture | None:
+def attack_figure(attacks: list[tuple[str, AttackRows]]) -> Picture | None:
     """Where the accuracy under attack must lie: between what is proven and what an attack reached."""
     if not attacks:
         return None
 
     def draw() -> Figure:
         figure, ax = axes(height=1.6 + 0.6 * len(attacks))
-        for place, rows in enumerate(attacks.values()):
+        for place, (_, rows) in enumerate(attacks):
             low, high = 100 * rows.certified_accuracy, 100 * rows.attacked_accuracy
             ax.plot([low, high], [place, place], color=PALETTE[7], linewidth=7, alpha=0.35, solid_capstyle="butt")
             clean = 100 * rows.clean_accuracy
@@ -75,7 +75,7 @@ def attack_figure(attacks: dict[str, AttackRows]) -> Picture | None:
             ):
                 once = name if place == 0 else None
                 ax.plot(value, place, marker, color=color, ms=size, markeredgewidth=2, label=once, clip_on=False)
-        names = [f"{name}, {rows.header['patch']}" for name, rows in attacks.items()]
+        names = [f"{name}, {rows.header['patch']}" for name, rows in attacks]
         ax.set_yticks(range(len(attacks)), names)
         ax.set_ylim(-0.6, len(attacks) - 0.4)
         ax.set_xlim(0, 100)

@@ -12,14 +12,17 @@ from bagcert.evaluation.rows import Evaluation, Rows, file_kind, read_rows
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Rows of certificates and of attacks, each with a short name for tables and legends."""
+    """Rows of certificates and of attacks, each with a short name for tables and legends.
+
+    One model may be attacked with several patches.
+    """
 
     certified: dict[str, Rows]
-    attacks: dict[str, AttackRows]
+    attacks: list[tuple[str, AttackRows]]
 
     @property
     def headers(self) -> list[dict[str, Any]]:
-        attacks = [rows.header for rows in self.attacks.values()]
+        attacks = [rows.header for _, rows in self.attacks]
         return [*(rows.header for rows in self.certified.values()), *attacks]
 
     def main(self, rows: Rows) -> Evaluation:
@@ -58,11 +61,18 @@ def read_inputs(paths: list[Path]) -> Inputs:
                 "make a report of each"
             )
     models = unique([rows.model for rows in certified], [rows.header["weights_sha256"] for rows in certified])
-    named = unique([rows.header["model"] for _, rows in attacks], [str(place) for place in range(1, len(attacks) + 1)])
+    attacked = list(dict.fromkeys(identity(rows) for _, rows in attacks))
+    short = unique([model for model, _ in attacked], [weights for _, weights in attacked])
+    names = dict(zip(attacked, short, strict=True))
     return Inputs(
         dict(zip(models, certified, strict=True)),
-        dict(zip(named, (rows for _, rows in attacks), strict=True)),
+        [(names[identity(rows)], rows) for _, rows in attacks],
     )
+
+
+def identity(rows: AttackRows) -> tuple[str, str]:
+    """Name and weights of the model that was attacked."""
+    return rows.header["model"], rows.header["weights_sha256"]
 
 
 def data_of(header: dict[str, Any]) -> tuple[str, str]:

@@ -99,7 +99,7 @@ def threats(inputs: Inputs) -> list[str]:
 def sources(inputs: Inputs) -> list[tuple[dict[str, Any], str]]:
     """The header and file name of each input."""
     certified = [({"model": rows.model, **rows.header}, rows.path.name) for rows in inputs.certified.values()]
-    return certified + [(rows.header, "attack.jsonl") for rows in inputs.attacks.values()]
+    return certified + [(rows.header, f"attack-{rows.header['patch']}.jsonl") for _, rows in inputs.attacks]
 
 
 def command(header: dict[str, Any], name: str) -> str:

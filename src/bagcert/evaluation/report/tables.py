@@ -118,10 +118,10 @@ def usual_rival(rivals: Tensor, classes: list[str]) -> str:
     return classes[int(rivals.mode().values)] if len(rivals) else "–"
 
 
-def attack_table(attacks: dict[str, AttackRows]) -> Table:
+def attack_table(attacks: list[tuple[str, AttackRows]]) -> Table:
     """The lower and the upper bound of the accuracy under attack side by side, and the gap between them."""
     lines = []
-    for model, rows in attacks.items():
+    for model, rows in attacks:
         low, high = rows.certified_accuracy, rows.attacked_accuracy
         shares = (low, high, rows.clean_accuracy, high - low)
         broken = str(len(rows.flips_of_certified))
