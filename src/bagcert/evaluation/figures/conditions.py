@@ -33,7 +33,8 @@ class Network:
 def clean_certified(stock: Stock) -> Drawn:
     """Conditions 3.3 and 3.2 of one network joined by a line, and on to the two-mask rule."""
     networks = [
-        Network(model, PALETTE[place], by_rule(rows)) for place, (model, rows) in enumerate(stock.shipped.found.items())
+        Network(model, PALETTE[place % len(PALETTE)], by_rule(rows))
+        for place, (model, rows) in enumerate(stock.shipped.found.items())
     ]
     fields = sorted({model.receptive_field for model in stock.sweep.found})
     for model, rows in stock.sweep.found.items():
