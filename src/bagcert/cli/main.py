@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 
 from bagcert.cli.attack import attack
+from bagcert.cli.audit import audit
 from bagcert.cli.certify import certify
 from bagcert.cli.data import data
 from bagcert.cli.demo import demo
@@ -35,6 +36,7 @@ app.command()(verify)
 app.command()(report)
 app.command()(figures)
 app.command()(export)
+app.command()(audit)
 app.command()(demo)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.scorers.steps import HeavisideStep, ScoreStep
+from bagcert.scorers.steps import STEPS, HeavisideStep, ScoreStep
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,10 @@ class GuardBand:
 
     def check(self, step: ScoreStep) -> None:
         """Refuse the band of another kind of score: a vote has no units, a fixed-point score no threshold."""
+        if self and step.name not in STEPS:
+            raise UsageError(
+                f"expected scores by {', '.join(STEPS)} for a guard band, got '{step.name}'; export without"
+            )
         votes = isinstance(step, HeavisideStep)
         if self.slack and votes:
             raise UsageError("expected --uncertain for a model that votes, got --slack; give the width in logits")

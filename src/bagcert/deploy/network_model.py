@@ -23,20 +23,11 @@ class Scored(nn.Module):
         self.scorer, self.guard = scorer, guard
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        if not self.guard:
+            return (self.scorer.integers(images),)
         logits = self.scorer.logits(images)
         values = self.scorer.step.fixed(logits)
-        return (values, *self.guard.around(values, logits)) if self.guard else (values,)
-
-
-class Logits(nn.Module):
-    """The scores before the score step, where their last bits show."""
-
-    def __init__(self, scorer: Scorer) -> None:
-        super().__init__()
-        self.scorer = scorer
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.scorer.logits(images)
+        return (values, *self.guard.around(values, logits))
 
 
 def network_model(

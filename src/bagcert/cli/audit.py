@@ -1,0 +1,79 @@
+"""`bagcert audit`: do the scores of this machine and program keep what the proofs assume?"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bagcert.cli.certify import find_device
+from bagcert.defenses.load import card, load
+from bagcert.deploy.audit import Program
+from bagcert.deploy.audit import audit as audit_program
+from bagcert.deploy.audit.report import to_object, to_page
+from bagcert.evaluation.header import fitting_dataset
+from bagcert.files import write_atomically
+from bagcert.training.folder import device_name, versions
+
+
+def audit(
+    model: Annotated[str, typer.Argument(help="a shipped model, or a folder written by `bagcert train`")],
+    backend: Annotated[str, typer.Option(help="torch, or onnx: the network as `bagcert export` writes it")] = "torch",
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
+    compiled: Annotated[bool, typer.Option("--compile", help="by torch.compile")] = False,
+    images: Annotated[int, typer.Option(help="clean images of the test split to start from", min=2)] = 16,
+    out: Annotated[Path, typer.Option(help="the page")] = Path("audit.html"),
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+) -> None:
+    """Compare scores bit for bit under patches, other batches and repetition; a violation is exit code 1."""
+    place = find_device(device, torch.device("cpu"))
+    facts, loaded = card(model), load(model)
+    loaded.scorer.to(place)
+    defense = loaded.against(facts["patch"], facts["rule"])  # its regions on the same device
+    source = fitting_dataset(facts["data"]["name"], defense, data_dir).split("test")
+    clean = next(source.batches(images, "cpu")).images
+    # An exported graph takes batches as they come; torch runs those of the defense.
+    batch = 0 if backend == "onnx" else defense.batch_size
+    program = Program(backend, device, dtype, compiled, batch=batch)
+    with Console(stderr=True).status("auditing") as status:
+        found = audit_program(defense, clean, program, lambda name: status.update(f"auditing: {name} is done"))
+    about = {
+        "model": model,
+        "patch": str(defense.threat),
+        "rule": defense.rule.name,
+        "weights_sha256": facts["weights_sha256"],
+        "images": len(clean),
+        "device": device_name(place),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
+    result = to_object(found, about)
+    write_atomically(out, to_page(result).encode())
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        show(result, out)
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+def show(result: dict[str, Any], out: Path) -> None:
+    """A table of the checks, the guard bands, and what cures a violation."""
+    console = Console(soft_wrap=True, highlight=False)
+    table = Table("check", "compared", "moved", "largest", "result")
+    for check in result["checks"]:
+        largest = f"{check['largest']:.1e}" if check["moved"] else ""
+        verdict = "holds" if check["passed"] else "[red]violated[/red]"
+        table.add_row(check["name"], f"{check['compared']:,}", f"{check['moved']:,}", largest, verdict)
+    console.print(f"{result['model']}: {result['program']}", markup=False)
+    console.print(table)
+    bands = result["guard_band"]
+    console.print(f"guard band: {bands['inside']} inside this program, {bands['to_eager_torch']} to eager torch")
+    if result["cure"]:
+        console.print(f"what cures it: {result['cure']}", markup=False)
+    console.print(f"page: {out}")

@@ -1,0 +1,55 @@
+"""Patches that try to reach beyond R(l): random, extreme and adversarial pixels at a few placements."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bagcert.attacks import AttackSettings, attack
+from bagcert.attacks.places import Places
+from bagcert.defenses.defense import Defense
+from bagcert.shapes import Images
+
+QUICK = AttackSettings(steps=20, step_size=0.1)  # few and long steps: what counts is what pixels it ends with
+
+
+@dataclass(frozen=True, eq=False)
+class Painted:
+    """Images with patches, and the outputs [b 1 i j] that no patch reaches."""
+
+    images: Images
+    untouched: Tensor
+
+
+def painted(defense: Defense, images: Images) -> Iterator[Painted]:
+    """At each placement of a small set: random pixels, all 0, all 1."""
+    places = Places.of(defense.threat, defense.scorer.footprint, every=True).to(images.device)
+    chosen = spread(places.regions.placements)
+    noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(0))
+    pixels = places.pixels(chosen, defense.threat.image_size)
+    for paint, reached in zip(pixels, places.regions.masks(chosen), strict=True):
+        for fill in (noise, torch.zeros_like(images), torch.ones_like(images)):
+            yield Painted(torch.where(paint, fill, images), ~reached[None, None])
+
+
+def attacked(defense: Defense, images: Images) -> Painted | None:
+    """The images that an attack could change, attacked; None where it changes none."""
+    found = attack(defense, images, None, QUICK)
+    boxes, changed = found.placement.cpu(), (found.placement[:, 0] >= 0).cpu()
+    if not bool(changed.any()):
+        return None
+    regions = Places.of(defense.threat, defense.scorer.footprint, every=False).regions.to(images.device)
+    place = (boxes[:, None] == regions.placements.cpu()).all(dim=2).int().argmax(dim=1)
+    reached = regions.masks(place) & changed[:, None, None]
+    return Painted(found.images.cpu(), ~reached[:, None])
+
+
+def spread(placements: Tensor) -> Tensor:
+    """The four corners and some in between, as numbers into the placements."""
+    row, column = placements[:, 0], placements[:, 1]
+    corners = torch.stack(
+        [(row + column).argmin(), (row + column).argmax(), (row - column).argmin(), (row - column).argmax()]
+    )
+    between = torch.linspace(0, len(placements) - 1, 5).long()
+    return torch.tensor(sorted({*corners.tolist(), *between.tolist()}))

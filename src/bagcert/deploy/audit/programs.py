@@ -1,0 +1,125 @@
+"""Programs that compute scores: the same network by another backend, device, type, layout or batch size."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bagcert.defenses.defense import Defense
+from bagcert.deploy.logits import Logits
+from bagcert.deploy.packages import need_onnx
+from bagcert.errors import UsageError, unknown_name
+from bagcert.scorers.base import Scorer
+from bagcert.shapes import Images
+
+Run = Callable[[Images], Tensor]  # images to logits, float32 on the CPU
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BACKENDS = ("torch", "onnx")
+
+
+@dataclass(frozen=True)
+class Program:
+    """How scores are computed. `batch` images at a time, filled up with black ones; 0: as many as come."""
+
+    backend: str = "torch"
+    device: str = "cpu"
+    dtype: str = "float32"
+    compiled: bool = False
+    channels_last: bool = True
+    batch: int = Defense.batch_size
+    deterministic: bool = False  # on a GPU: no TF32, no search for the fastest kernel
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise unknown_name("a backend", self.backend, BACKENDS)
+        if self.dtype not in DTYPES:
+            raise unknown_name("a dtype", self.dtype, DTYPES)
+        if self.backend == "onnx" and (self.compiled or self.dtype != "float32"):
+            raise UsageError(
+                "expected float32, not compiled, for backend onnx, got others; leave out --dtype, --compile"
+            )
+
+    def __str__(self) -> str:
+        words = [self.backend, self.device, self.dtype]
+        if self.backend == "torch":
+            words += ["compiled" if self.compiled else "eager", "channels_last" if self.channels_last else "NCHW"]
+        words += ["deterministic"] if self.deterministic else []
+        return ", ".join([*words, f"batches of {self.batch}" if self.batch else "batches as they come"])
+
+    def candidates(self) -> "list[Program]":
+        """The same program with one setting more on the safe side, and then another: what may cure a violation."""
+        fixed = replace(self, batch=Defense.batch_size)
+        found = [fixed]
+        if self.backend == "torch":
+            found += [replace(self, channels_last=True), replace(fixed, channels_last=True)]
+            found += [replace(fixed, channels_last=True, compiled=False)]
+        if self.device != "cpu":
+            found += [replace(fixed, deterministic=True)]
+        return [program for program in dict.fromkeys(found) if program != self]
+
+
+def prepare(program: Program, scorer: Scorer, channels: int) -> Run:
+    """The program, ready to run; the scorer itself is left as it is."""
+    whole = onnx_run(program, scorer, channels) if program.backend == "onnx" else torch_run(program, scorer)
+
+    def run(images: Images) -> Tensor:
+        if not program.batch:
+            return whole(images)
+        parts = []
+        for part in torch.split(images, program.batch):
+            filled = torch.zeros(program.batch, *images.shape[1:])
+            filled[: len(part)] = part
+            parts.append(whole(filled)[: len(part)])
+        return torch.cat(parts)
+
+    return run
+
+
+def torch_run(program: Program, scorer: Scorer) -> Run:
+    layout = torch.channels_last if program.channels_last else torch.contiguous_format
+    network = copy.deepcopy(scorer).to(program.device).to(memory_format=layout)  # type: ignore[call-overload]
+    logits = torch.compile(network.logits) if program.compiled else network.logits
+    kind, reduced = torch.device(program.device).type, program.dtype != "float32"
+
+    def run(images: Images) -> Tensor:
+        placed = images.to(program.device).contiguous(memory_format=layout)
+        with (
+            torch.no_grad(),
+            determined(program),
+            torch.autocast(kind, DTYPES[program.dtype], enabled=reduced),
+        ):
+            found: Tensor = logits(placed)
+        return found.float().cpu()
+
+    return run
+
+
+def onnx_run(program: Program, scorer: Scorer, channels: int) -> Run:
+    need_onnx()
+    import onnxruntime
+
+    from bagcert.deploy.network_model import network_model
+
+    network = Logits(copy.deepcopy(scorer).cpu())
+    network.training = False  # the scorer's own mode is left as it is, and refused in training mode
+    model = network_model(network, channels, scorer.footprint.image_size, ["logits"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    provider = "CPUExecutionProvider" if program.device == "cpu" else "CUDAExecutionProvider"
+    if provider not in onnxruntime.get_available_providers():
+        raise UsageError(f"expected an onnxruntime with {provider}, got none; pip install onnxruntime-gpu")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[provider])
+    return lambda images: torch.from_numpy(session.run(["logits"], {"images": images.contiguous().numpy()})[0])
+
+
+@contextmanager
+def determined(program: Program) -> Iterator[None]:
+    """cuDNN's settings while a deterministic program runs; others run with what is set."""
+    if not program.deterministic:
+        yield
+        return
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield

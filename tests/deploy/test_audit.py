@@ -1,0 +1,126 @@
+"""An audit passes what keeps its promises, catches every planted leak, and names what cures it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from bagcert.deploy.audit import Audit, Program, audit
+from bagcert.deploy.audit.audit import band
+from bagcert.deploy.audit.differences import Difference
+from bagcert.deploy.audit.report import to_object
+from bagcert.errors import UsageError
+from bagcert.scorers.steps import score_step
+from tests.cli.calling import call
+from tests.deploy.conftest import pictures, small_defense
+from tests.deploy.leaks import leaking
+from tests.evaluation.digit_runs import save_digit_run
+
+IMAGES = pictures(6)
+
+
+def violated(found: Audit) -> set[str]:
+    return {check.name for check in found.checks if not check.passed}
+
+
+@pytest.mark.parametrize("program", [Program(), Program(dtype="bfloat16"), Program(backend="onnx")])
+def test_an_honest_network_passes(program: Program) -> None:
+    found = audit(small_defense("logits", "two-mask").against("5x5"), IMAGES, program)
+    assert found.passed and found.cure is None and not found.inside
+    tried = [check.name for check in found.checks if check.found.compared]
+    assert tried == ["locality", "attacked", "batch size", "batch mates", "order", "repeat"]
+    if program.dtype == "bfloat16":
+        assert found.to_torch.slack > 1, "bfloat16 rounds more than a unit away"
+
+
+@pytest.mark.parametrize(
+    ("leak", "checks", "cure"),
+    [
+        (
+            "a 5x5 kernel declared as 3x3",
+            {"structure", "locality"},
+            "declared for receptive field 3x3, the layers have 5x5",
+        ),
+        ("batch norm in training mode", {"structure", "locality", "batch mates"}, "training mode; call scorer.eval()"),
+        ("an FFT convolution", {"structure", "locality"}, "fft_rfft2 in layer 'scorer.layer', which mixes them"),
+        ("reflect padding", {"structure"}, "got pad in layer 'scorer.layer', which mixes them"),
+    ],
+)
+def test_planted_leaks_are_caught(leak: str, checks: set[str], cure: str) -> None:
+    found = audit(leaking(leak), IMAGES, Program())
+    assert not found.passed and checks <= violated(found)
+    assert found.cure is not None and cure in found.cure
+
+
+def test_a_leak_below_the_units_of_the_scores_is_seen_in_the_bits() -> None:
+    """Whole scores would hide it: an FFT moves logits by less than one unit."""
+    found = audit(leaking("an FFT convolution"), IMAGES, Program())
+    (locality,) = (check for check in found.checks if check.name == "locality")
+    assert 0 < locality.found.largest < 1e-4 and found.inside.slack == 1
+
+
+def test_the_setting_that_cures_is_named() -> None:
+    """Scores that know the number of images: any batch violates, a fixed size cures."""
+    found = audit(leaking("the number of images"), IMAGES, Program(batch=0))
+    assert violated(found) == {"batch size"}
+    assert found.cure == "use torch, cpu, float32, eager, channels_last, batches of 16"
+    assert found.inside.slack == round(63 / 1024 * 256 + 0.5), "a batch of 1 against one of 64"
+    assert audit(leaking("the number of images"), IMAGES, Program()).passed
+
+
+def test_guard_bands_cover_what_was_seen() -> None:
+    assert band(score_step("logits"), 0.0).slack == 0 and band(score_step("logits"), 1e-9).slack == 1
+    assert band(score_step("logits"), 2.5 / 256).slack == 3
+    assert band(score_step("heaviside"), 2e-4).uncertain == 2e-4
+    with pytest.raises(UsageError, match="expected finite scores, got NaN or infinity"):
+        band(score_step("logits"), torch.inf)
+
+
+def test_differences_are_counted_bit_for_bit() -> None:
+    before = torch.zeros(1, 2, 2, 2)
+    after = before.clone()
+    after[0, 0, 0, 0], after[0, 1, 1, 1], after[0, 1, 0, 0] = -0.0, 0.5, torch.nan
+    assert Difference.between(before, after) == Difference(8, 3, torch.inf)
+    outside = torch.tensor([[False, True], [True, True]])
+    assert Difference.between(before, after, outside) == Difference(6, 1, 0.5)
+    assert Difference(2, 1, 0.5) + Difference(3, 0, 0.0) == Difference(5, 1, 0.5)
+
+
+def test_programs_that_do_not_exist_are_refused() -> None:
+    for arguments, words in (
+        ({"backend": "tensorflow"}, "expected a backend in onnx, torch, got 'tensorflow'"),
+        ({"dtype": "float16"}, "expected a dtype in bfloat16, float32, got 'float16'"),
+        ({"backend": "onnx", "dtype": "bfloat16"}, "expected float32, not compiled, for backend onnx"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            Program(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    save_digit_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_command_writes_a_page(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "audit", "run", "--images", "4", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["passed"] and found["cure"] is None and found["program"].startswith("torch, cpu, float32, eager")
+    page = (run / "audit.html").read_text()
+    assert "Passed." in page and "batch mates" in page and "http" not in page
+
+
+def test_a_violation_is_exit_code_1(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = audit(leaking("reflect padding"), IMAGES, Program())
+    monkeypatch.setattr("bagcert.cli.audit.audit_program", lambda *_: broken)
+    assert call(monkeypatch, "audit", "run", "--images", "2") == 1
+    out = capsys.readouterr().out
+    assert "violated" in out and "what cures it: expected layers that keep positions apart, got pad" in out
+    assert "Violated." in (run / "audit.html").read_text()
+    assert to_object(broken, {})["checks"][0]["problems"]
