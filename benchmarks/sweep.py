@@ -68,6 +68,8 @@ def supervise(todo: list[SweepRun], bench: Bench, processes: int, deadline: floa
         for worker in workers:
             worker.terminate()  # training saves a checkpoint; rows are on disk batch by batch
         wait_for(workers, time.monotonic() + STOPPING_SECONDS)
+        for worker in workers:
+            worker.kill()  # one that is still compiling has nothing to lose
 
 
 def wait_for(workers: list[SpawnProcess], deadline: float) -> None:

@@ -23,7 +23,7 @@ def patch_sizes(stock: Stock) -> Drawn:
     """Squares from 1x1 to 10x10."""
     found = all_panels(stock, SQUARES)
     ticks = {float(place): patch.partition("x")[0] for place, patch in enumerate(SQUARES)}
-    note = "Square patches; a masking rule is built anew for each size, the others are one and the same."
+    note = "Square patches; a masking rule is built anew for each size."
     draw = drawer(found, ticks, "side of the patch, pixels")
     title = "Certified accuracy against patch size"
     return Drawn(picture("patch-sizes", title, note, draw), (stock.shipped.missing, stock.sweep.missing))

@@ -21,14 +21,15 @@ def score_functions(stock: Stock) -> Drawn:
             for run, curve in found.items():
                 color = PALETTE[steps.index(run.step)]
                 shares = [100 * share for share in (curve.clean if kind == "clean" else curve.certified)]
-                first = run.seed == min(other.seed for other in found if other.step == run.step)
-                ax.plot(curve.epochs, shares, color=color, linewidth=1.2, alpha=0.8, label=run.step if first else None)
+                ax.plot(curve.epochs, shares, color=color, linewidth=1.2, alpha=0.8, label=run.step)
                 if curve.collapsed:
                     ax.plot(curve.epochs[-1:], shares[-1:], "X", color=color, ms=8, clip_on=False)
             percent_axis(ax, "accuracy, %" if ax is axes[0] else "")
             ax.set_xlabel("epochs")
             ax.set_title(kind if kind == "clean" else "certified against 5×5, every-region")
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+        lines, labels = axes[0].get_legend_handles_labels()
+        once = dict(zip(labels, lines, strict=True))
+        figure.legend(once.values(), once.keys(), loc="outside right center")
         return figure
 
     return Drawn(picture("score-functions", "Score functions over training", NOTE, draw), (missing,))
