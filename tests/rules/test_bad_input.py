@@ -131,16 +131,16 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "uncertain without bounds": ({"uncertain": VOTES > 0, "bounds": None}, OTHERS),
     "a rule misspelt": (
         {"rule": "tow-mask"},
-        "expected a rule in every-region, largest-region, masked, monotone, two-mask, got 'tow-mask'; "
+        "expected a rule in every-region, largest-region, masked, monotone, two-mask, unanimous, got 'tow-mask'; "
         "did you mean 'two-mask'?",
     ),
     "a rule unheard of": (
         {"rule": "zzz"},
-        "expected a rule in every-region, largest-region, masked, monotone, two-mask, got 'zzz'; choose one of these",
+        "expected a rule in every-region, largest-region, masked, monotone, two-mask, unanimous, got 'zzz'; choose one of these",
     ),
     "a rule that is none": (
         {"rule": []},
-        "expected a rule in every-region, largest-region, masked, monotone, two-mask, got '[]'; choose one of these",
+        "expected a rule in every-region, largest-region, masked, monotone, two-mask, unanimous, got '[]'; choose one of these",
     ),
     "monotone by name": (
         {"rule": "monotone"},
