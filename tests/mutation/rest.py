@@ -25,7 +25,7 @@ TESTS = (
     *(f"tests/rules/test_{name}.py" for name in ("ranges", "bad_input", "input_types")),
     *(f"tests/threats/test_{name}.py" for name in ("threat", "regions", "probe", "tracing", "operations", "footprint")),
     "tests/scorers/test_wrapped.py",
-    *(f"tests/rules/test_{name}.py" for name in ("properties", "definitions", "oracle")),
+    *(f"tests/rules/test_{name}.py" for name in ("properties", "definitions", "oracle", "unanimous")),
 )
 
 
