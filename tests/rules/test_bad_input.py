@@ -136,11 +136,13 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a rule unheard of": (
         {"rule": "zzz"},
-        "expected a rule in every-region, largest-region, masked, monotone, two-mask, unanimous, got 'zzz'; choose one of these",
+        "expected a rule in every-region, largest-region, masked, monotone, two-mask, unanimous, got 'zzz'; "
+        "choose one of these",
     ),
     "a rule that is none": (
         {"rule": []},
-        "expected a rule in every-region, largest-region, masked, monotone, two-mask, unanimous, got '[]'; choose one of these",
+        "expected a rule in every-region, largest-region, masked, monotone, two-mask, unanimous, got '[]'; "
+        "choose one of these",
     ),
     "monotone by name": (
         {"rule": "monotone"},
