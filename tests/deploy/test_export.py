@@ -35,7 +35,10 @@ BANDS = {"logits": GuardBand(slack=1), "heaviside": GuardBand(uncertain=1e-3)}
 @pytest.mark.parametrize(("step", "rule"), [("heaviside", "every-region"), ("logits", "two-mask")])
 def test_the_graph_says_what_the_defense_says(step: str, rule: str, images: Tensor) -> None:
     defense = small_defense(step, rule)
-    plain = outputs_of(export_defense(defense, GuardBand(), {}), images=images)
+    graph = export_defense(defense, GuardBand(), {})
+    plain = outputs_of(graph, images=images)
+    assert {len(value) for value in plain.values()} == {len(images)}
+    assert {len(value) for value in outputs_of(graph, images=images[:1]).values()} == {1}
     assert_same(plain, defense.certify_integers(read_scores(plain["scores"], defense.scorer.step.bounds)))
     assert_explained(defense, images, plain)
     guarded = outputs_of(export_defense(defense, BANDS[step], {}), images=images)
@@ -77,14 +80,6 @@ def assert_never_contradicted(defense: Defense, images: Tensor, guarded: dict[st
     assert bool(ours.certified[sure].all())
 
 
-def test_any_number_of_images(images: Tensor) -> None:
-    model = export_defense(small_defense("logits", "two-mask"), GuardBand(), {})
-    whole = outputs_of(model, images=images)
-    for count in (1, 5):
-        part = outputs_of(model, images=images[:count])
-        assert {name: len(value) for name, value in part.items()} == dict.fromkeys(whole, count)
-
-
 def test_guard_bands_of_the_other_kind_are_refused() -> None:
     for step, band, words in (
         ("heaviside", GuardBand(slack=1), "expected --uncertain for a model that votes, got --slack"),
@@ -94,6 +89,14 @@ def test_guard_bands_of_the_other_kind_are_refused() -> None:
             export_defense(small_defense(step, "two-mask"), band, {})
     with pytest.raises(UsageError, match="expected a guard band of at least 0, got"):
         GuardBand(slack=-1)
+
+
+def test_a_network_in_training_mode_is_refused_and_stays_so() -> None:
+    defense = small_defense("logits", "two-mask")
+    defense.scorer.train()
+    with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):
+        export_defense(defense, GuardBand(), {})
+    assert defense.scorer.training
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,8 @@ def export_defense(defense: Defense, guard: GuardBand, facts: Mapping[str, str],
     guard.check(step)
     kind = ScoreKind(len(defense.classes), step.bounds, guard.slack, guarded=bool(guard))
     certificate = certificate_model(defense.rule, defense.regions, kind)  # first: it may refuse, and is quick
-    scored = Scored(scorer, guard).eval()
     outputs = [name.replace("rule", "network") for name in kind.inputs]
-    network = network_model(scored, channels, scorer.footprint.image_size, outputs)
+    network = network_model(Scored(scorer, guard), channels, scorer.footprint.image_size, outputs)
     network.ir_version = IR_VERSION
     model = compose.merge_models(network, certificate, io_map=list(zip(outputs, kind.inputs, strict=True)))
     helper.set_model_props(model, {**metadata(defense, guard), **facts})

@@ -49,9 +49,7 @@ class Graph:
     integer: np.dtype[Any]
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
-    numbers: Iterator[int] = field(
-        default_factory=itertools.count
-    )  # for names: a body may not reuse one of its outside
+    numbers: Iterator[int] = field(default_factory=itertools.count)  # no name is used twice, not even inside a body
 
     def op(self, kind: str, *inputs: Operand, **attributes: Any) -> Value:
         """One more node with one result."""

@@ -11,6 +11,7 @@ class Logits(nn.Module):
     def __init__(self, scorer: Scorer) -> None:
         super().__init__()
         self.scorer = scorer
+        self.training = False  # this module's; the scorer keeps its own mode
 
     def forward(self, images: Tensor) -> Tensor:
         return self.scorer.logits(images)

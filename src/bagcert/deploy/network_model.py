@@ -21,6 +21,7 @@ class Scored(nn.Module):
     def __init__(self, scorer: Scorer, guard: GuardBand) -> None:
         super().__init__()
         self.scorer, self.guard = scorer, guard
+        self.training = False  # this module's; the scorer keeps its own mode, and is refused in training mode
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         if not self.guard:

@@ -103,9 +103,7 @@ def onnx_run(program: Program, scorer: Scorer, channels: int) -> Run:
 
     from bagcert.deploy.network_model import network_model
 
-    network = Logits(copy.deepcopy(scorer).cpu())
-    network.training = False  # the scorer's own mode is left as it is, and refused in training mode
-    model = network_model(network, channels, scorer.footprint.image_size, ["logits"])
+    model = network_model(Logits(copy.deepcopy(scorer).cpu()), channels, scorer.footprint.image_size, ["logits"])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     provider = "CPUExecutionProvider" if program.device == "cpu" else "CUDAExecutionProvider"
