@@ -49,6 +49,15 @@ def test_stored_scores_are_verified_by_separate_code(
     assert "all hold" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_a_page_shows_what_ablations_a_patch_reaches(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = str(tmp_path / "rows.jsonl")
+    assert call(monkeypatch, "certify", str(trained("ds-column")), "--limit", "10", "--scores", "--out", out) == 0
+    assert call(monkeypatch, "report", out, "--out", str(tmp_path / "page")) == 0
+
+
 @pytest.mark.parametrize("name", ["ibp", "patchcleanser"])
 def test_views_that_depend_on_the_patch_are_not_stored(
     name: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

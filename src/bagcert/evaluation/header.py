@@ -50,6 +50,16 @@ def reach_table(scorer: Scorer) -> dict[str, Any]:
     return {"layers": layer_table(scorer)} if isinstance(scorer, ResidualScorer) else {}
 
 
+def read_footprint(table: dict[str, Any]) -> Footprint:
+    """The footprint that a first line describes."""
+    height, width = table["image_size"]
+    if "kept" in table:
+        rows, columns = table["kept"]
+        return Footprint.ablation((rows, columns), (height, width))
+    layers = [Layer(**{key: (pair[0], pair[1]) for key, pair in layer.items()}) for layer in table["layers"]]
+    return Footprint.of_layers(layers, (height, width))
+
+
 def layer_table(scorer: ResidualScorer) -> list[dict[str, list[int]]]:
     """Kernel, stride, dilation and padding of the layers that make the footprint, each for rows and columns."""
     config = scorer.config

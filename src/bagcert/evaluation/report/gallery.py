@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from bagcert.data import Source
 from bagcert.errors import UsageError
-from bagcert.evaluation.header import framed_dataset
+from bagcert.evaluation.header import framed_dataset, read_footprint
 from bagcert.evaluation.report.drawing import PALETTE, Picture, picture
 from bagcert.evaluation.rows import Evaluation, Rows
 from bagcert.evaluation.scores import ScoreFiles, scores_folder
 from bagcert.rules import Certificate
-from bagcert.threats import Footprint, Layer, RegionThreat
+from bagcert.threats import Footprint, RegionThreat
 from bagcert.threats.threat import bounding_box
 
 EACH = 2  # images of each kind
@@ -117,11 +117,8 @@ def places(certificate: Certificate, number: int) -> list[list[int]]:
 
 
 def reached(header: dict[str, Any], box: list[int]) -> list[int]:
-    """R(l), from the layers that the rows name."""
-    footprint = header["footprint"]
-    size = (footprint["image_size"][0], footprint["image_size"][1])
-    layers = [Layer(**{key: (pair[0], pair[1]) for key, pair in layer.items()}) for layer in footprint["layers"]]
-    return reach(Footprint.of_layers(layers, size), box)
+    """R(l), from what the rows say of the network."""
+    return reach(read_footprint(header["footprint"]), box)
 
 
 def reach(footprint: Footprint, box: list[int]) -> list[int]:
