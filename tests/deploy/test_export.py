@@ -22,8 +22,9 @@ from bagcert.deploy.export import export_defense
 from bagcert.deploy.guard import GuardBand
 from bagcert.errors import UsageError
 from bagcert.rules import read_scores
+from bagcert.scorers.ablation import AblationConfig
 from tests.cli.calling import call
-from tests.deploy.conftest import small_defense
+from tests.deploy.conftest import NAMES, small_defense
 from tests.deploy.running import outputs_of
 from tests.deploy.test_rule_graphs import assert_same
 
@@ -97,6 +98,13 @@ def test_a_network_in_training_mode_is_refused_and_stays_so() -> None:
     with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):
         export_defense(defense, GuardBand(), {})
     assert defense.scorer.training
+
+
+def test_a_network_that_counts_its_images_is_refused() -> None:
+    """A graph for two images only would follow; the ablations of a rival are run in pieces that depend on the batch."""
+    scorer = AblationConfig(kept=(12, 3), classes=3, width=4, blocks=(1,)).build((12, 12), (0.0,), (1.0,)).eval()
+    with pytest.raises(UsageError, match="expected a network that treats any number of images alike"):
+        export_defense(Defense.build(scorer, "every-region", "2x2", NAMES), GuardBand(), {})
 
 
 @pytest.fixture(scope="module")

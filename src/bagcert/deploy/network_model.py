@@ -55,18 +55,26 @@ def network_model(
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UsageError(f"expected a network that torch.onnx can export, got: {first_line}") from error
     assert program is not None
-    return program.model_proto
+    model = program.model_proto
+    if model.graph.input[0].type.tensor_type.shape.dim[0].HasField("dim_value"):
+        raise UsageError(
+            "expected a network that treats any number of images alike, got one that counts them; "
+            "use images.shape[0], not len(images)"
+        )
+    return model
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without the exporter's notes on packages that it does not need here."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    """Without the exporter's notes on packages and steps that it does without here."""
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)

@@ -1,0 +1,148 @@
+"""What an exported graph costs, and how far it agrees with torch: ratios in one run, written to benchmarks/results/.
+
+    python -m benchmarks.export
+
+Both shipped models on CIFAR-10 test images, 5x5 patches. Every round times each program once, and the ratios are
+medians over the rounds: the machine may be busy, and then it is so for all of them. Memory is that of a process of its
+own that has only onnxruntime and runs one batch of 64.
+"""
+
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from torch import Tensor
+
+import bagcert
+from bagcert.data import load_dataset
+from bagcert.defenses.defense import Defense
+from bagcert.deploy.audit.programs import Program, prepare
+from bagcert.deploy.export import export_defense
+from bagcert.deploy.guard import GuardBand
+from bagcert.rules import read_scores
+
+RESULTS = Path(__file__).parent / "results" / "export.json"
+BANDS = {"cifar10": GuardBand(slack=1), "cifar10-votes": GuardBand(uncertain=1e-3)}
+RULES = ("every-region", "two-mask")
+TIMED, ROUNDS, MEMORY_BATCH, COMPARED = 32, 5, 64, 500
+
+ALONE = """
+import resource, sys
+import numpy as np, onnxruntime
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+path, pixels = sys.argv[1:]
+session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+loaded = peak()
+session.run(None, {"images": np.load(pixels)})
+print(loaded, peak())
+"""
+
+
+def session_run(model: onnx.ModelProto) -> Callable[[Tensor], dict[str, Any]]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda images: dict(zip(names, session.run(None, {"images": images.numpy()}), strict=True))
+
+
+def speed(defense: Defense, graphs: dict[str, onnx.ModelProto], images: Tensor) -> dict[str, Any]:
+    """Times beside eager torch in NCHW, the layout torch has by default."""
+    programs: dict[str, Callable[[Tensor], object]] = {
+        "torch, NCHW": prepare(Program(channels_last=False, batch=0), defense.scorer, 3),
+        "torch, channels_last": prepare(Program(batch=0), defense.scorer, 3),
+        "onnxruntime, network": prepare(Program(backend="onnx", batch=0), defense.scorer, 3),
+        **{f"onnxruntime, {rule}": session_run(graph) for rule, graph in graphs.items()},
+    }
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for number in range(ROUNDS + 1):  # the first one warms up
+        for name, run in programs.items():
+            start = time.perf_counter()
+            run(images)
+            times[name] += [time.perf_counter() - start] if number else []
+    plain = times["torch, NCHW"]
+    return {
+        name: {
+            "ms_per_image": round(1000 * statistics.median(spent) / len(images), 2),
+            "times_as_fast": round(statistics.median(p / s for p, s in zip(plain, spent, strict=True)), 2),
+        }
+        for name, spent in times.items()
+    }
+
+
+def memory(graphs: dict[str, onnx.ModelProto], images: Tensor) -> dict[str, Any]:
+    """Peak memory in GiB of a process that runs one batch: all of it, and what it held when the graph was loaded."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "pixels.npy", images.numpy())
+        for rule, graph in graphs.items():
+            onnx.save(graph, Path(folder) / "model.onnx")
+            command = [sys.executable, "-c", ALONE, "model.onnx", "pixels.npy"]
+            words = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.split()
+            found[rule] = {"loaded": round(float(words[0]), 3), "peak": round(float(words[1]), 3)}
+    return found
+
+
+def agreement(defense: Defense, band: GuardBand, images: Tensor) -> dict[str, Any]:
+    """Graph and torch on the same images: what differs, why, and whether a certificate is ever contradicted."""
+    run = session_run(export_defense(defense, band, {}))
+    parts = [run(part) for part in torch.split(images, MEMORY_BATCH)]
+    graph = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
+    scores = defense.scores(images)
+    ours, bounds = defense.certify_integers(scores), defense.scorer.step.bounds
+    plain = defense.certify_integers(read_scores(graph["scores"], bounds))  # the graph's scores without the band
+    moved = (graph["scores"] != scores.values).flatten(1)
+    differs = (plain.predicted != ours.predicted) | (plain.certified != ours.certified)
+    sure = graph["certified"]
+    return {
+        "images": len(images),
+        "rule": defense.rule.name,
+        "guard_band": str(band),
+        "scores": moved.numel(),
+        "scores_that_differ": int(moved.sum()),
+        "largest_difference_in_units": int((graph["scores"] - scores.values).abs().max()),
+        "answers_that_differ": int(differs.sum()),
+        "of_them_without_a_score_that_differs": int((differs & ~moved.any(dim=1)).sum()),
+        "certified_by_torch": int(ours.certified.sum()),
+        "certified_by_graph_with_band": int(sure.sum()),
+        "contradicted": int((sure & ~(ours.certified & (ours.predicted == graph["class"]))).sum()),
+    }
+
+
+def main() -> None:
+    images = next(load_dataset("cifar10").split("test").batches(COMPARED, "cpu")).images
+    models = {}
+    for name, band in BANDS.items():
+        defense = bagcert.load(name)
+        graphs = {rule: export_defense(defense.against("5x5", rule), GuardBand(), {}) for rule in RULES}
+        models[name] = {
+            "speed": speed(defense, graphs, images[:TIMED]),
+            "memory_gib_at_batch_64": memory(graphs, images[:MEMORY_BATCH]),
+            "agreement": agreement(defense, band, images),
+        }
+    results = {
+        "command": "python -m benchmarks.export",
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "versions": {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__},
+        "images_timed": TIMED,
+        "rounds": ROUNDS,
+        "models": models,
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()
