@@ -143,7 +143,7 @@ class SeparableRegions(Regions):
         flat = maps.flatten(0, -3)
         # Piece by piece on a CPU, so that running totals stay in its cache: maps of many classes do not.
         size = CACHED_CELLS // max(len(self), self.grid[0] * self.grid[1]) if maps.is_cpu else len(flat)
-        parts = flat.split(max(1, size))
+        parts = flat.split(max(1, size))  # type: ignore[no-untyped-call]
         sums = [torch.cat([family.sums(part) for family in self.families], dim=1) for part in parts]
         return torch.cat(sums).view(*maps.shape[:-2], len(self))
 
