@@ -15,7 +15,7 @@ DIGITS = {
     "data.flip": False,
     "data.crop_padding": 0,
     "network.channels": 1,
-    "schedule.epochs": 20,
+    "schedule.epochs": 12,
     "schedule.warmup_epochs": 1,
     "training.batch_size": 100,
     "evaluation.patch": "1x1",
@@ -24,23 +24,24 @@ DIGITS = {
 FAST = {"optimizer.lr": 0.06, "optimizer.other_lr": 0.01}
 RESIDUAL = {**FAST, "network.width": 16, "network.kernels": [1, 1]}  # receptive field 3
 CLASSIFIER = {**FAST, "network.width": 8, "network.blocks": [1, 1]}
+ABLATION = {**CLASSIFIER, "schedule.epochs": 20}  # one ablation a step
 WINDOW = {"loss.window": [3, 3]}
 SMALL: dict[str, dict[str, object]] = {
     "bagcert": {**RESIDUAL, "network.paths": 1, "network.shake": False, "optimizer.name": "muon", **FAST},
     "two-mask": {**RESIDUAL, **WINDOW},
-    "ds-column": {**CLASSIFIER, "network.kept": [8, 2]},
-    "ds-row": {**CLASSIFIER, "network.kept": [2, 8]},
-    "ds-block": {**CLASSIFIER, "network.kept": [3, 4]},
+    "ds-column": {**ABLATION, "network.kept": [8, 2]},
+    "ds-row": {**ABLATION, "network.kept": [2, 8]},
+    "ds-block": {**ABLATION, "network.kept": [3, 4]},
     "clipped-bagnet": RESIDUAL,
     "mask-bn": {**RESIDUAL, **WINDOW},
-    "mask-ds": {**CLASSIFIER, "network.kept": [8, 2]},
+    "mask-ds": {**ABLATION, "network.kept": [8, 2]},
     "ibp": {
         "network.widths": [8, 8],
         "network.strides": [1, 2],
         "network.features": 32,
         "network.patch": [1, 1],
         "network.placements": 3,
-        "optimizer.lr": 0.005,
+        "optimizer.lr": 0.01,
     },
     "patchcleanser": {**CLASSIFIER, "network.patch": [1, 1], "network.masks": 3},
 }
