@@ -72,7 +72,9 @@ def test_the_setting_that_cures_is_named() -> None:
 def test_guard_bands_cover_what_was_seen() -> None:
     assert band(score_step("logits"), 0.0).slack == 0 and band(score_step("logits"), 1e-9).slack == 1
     assert band(score_step("logits"), 2.5 / 256).slack == 3
-    assert band(score_step("heaviside"), 2e-4).uncertain == 2e-4
+    assert band(score_step("heaviside"), 1.7401e-4).uncertain == 1.8e-4 and not band(score_step("heaviside"), 0.0)
+    for seen in torch.logspace(-9, 2, 200).tolist():
+        assert seen <= band(score_step("heaviside"), seen).uncertain <= 1.2 * seen
     with pytest.raises(UsageError, match="expected finite scores, got NaN or infinity"):
         band(score_step("logits"), torch.inf)
 

@@ -69,7 +69,8 @@ def show(result: dict[str, Any], out: Path) -> None:
     for check in result["checks"]:
         largest = f"{check['largest']:.1e}" if check["moved"] else ""
         verdict = "holds" if check["passed"] else "[red]violated[/red]"
-        table.add_row(check["name"], f"{check['compared']:,}", f"{check['moved']:,}", largest, verdict)
+        counts = [f"{check[key]:,}" if check["compared"] else "" for key in ("compared", "moved")]
+        table.add_row(check["name"], *counts, largest, verdict)
     console.print(f"{result['model']}: {result['program']}", markup=False)
     console.print(table)
     bands = result["guard_band"]

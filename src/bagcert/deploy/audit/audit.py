@@ -71,8 +71,16 @@ def band(step: ScoreStep, largest: float) -> GuardBand:
     if not math.isfinite(largest):
         raise UsageError("expected finite scores, got NaN or infinity; check the network's output")
     if isinstance(step, HeavisideStep):
-        return GuardBand(uncertain=largest)
+        return GuardBand(uncertain=rounded_up(largest))
     return GuardBand(slack=math.ceil(largest * step.unit))
+
+
+def rounded_up(value: float) -> float:
+    """To two digits, never down: what is printed is what covers."""
+    if not value:
+        return 0.0
+    digit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.ceil(value / digit) * digit:.1e}")
 
 
 def cure(

@@ -36,7 +36,7 @@ def option(band: GuardBand) -> str:
     """The option of `bagcert export` that makes certificates survive."""
     if band.slack:
         return f"--slack {band.slack}"
-    return f"--uncertain {band.uncertain:.1e}" if band.uncertain else "none"
+    return f"--uncertain {band.uncertain:g}" if band.uncertain else "none"
 
 
 def to_page(found: dict[str, Any]) -> str:
