@@ -8,6 +8,7 @@ import bagcert
 from bagcert.attacks.places import Places
 from bagcert.attacks.windows import Windows
 from bagcert.scorers import Scorer
+from bagcert.scorers.ablation import AblationConfig, AblationScorer
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.threats import RectangleThreat, Threat, parse_threat
 
@@ -68,6 +69,28 @@ def test_regions_of_any_form() -> None:
     spliced = windows.splice(scorer.scores(pixels), scorer.scores(clean))
     assert int((spliced - scorer.scores(whole)).abs().max()) <= 1
     assert torch.equal((whole != clean).any(dim=1), masks)
+
+
+@pytest.mark.parametrize("kept", [(18, 4), (5, 20), (7, 6)], ids=["column", "row", "block"])
+@pytest.mark.parametrize("shape", ["2x7", "hooks"])
+@torch.no_grad()
+def test_only_ablations_that_the_patch_reaches_are_run(kept: tuple[int, int], shape: str) -> None:
+    torch.manual_seed(0)
+    config = AblationConfig(classes=4, kept=kept, theta=0.0, width=2, blocks=(1,))
+    scorer = AblationScorer(config, SIZE).eval()
+    masks = torch.zeros(2, *SIZE, dtype=torch.bool)  # of one size, and yet they reach more or fewer ablations
+    masks[0, 3:7, 4] = masks[0, 3, 4:7] = masks[1, 14:18, 17:20] = True
+    threat = parse_threat("2x7" if shape == "2x7" else masks, SIZE)
+    windows, pixels, whole, clean = attacked_everywhere(scorer, threat)
+    kept_images = torch.tensor([0, len(whole) - 1])  # the first and the last: the last wraps around
+    windows, pixels, whole, clean = windows.select(kept_images), *(part[kept_images] for part in (pixels, whole, clean))
+    most = int(windows.reached.flatten(1).sum(dim=1).max())
+    shown: list[int] = []
+    scorer.classifier.register_forward_pre_hook(lambda module, inputs: shown.append(len(inputs[0])))
+    logits = windows.logits(scorer, pixels)
+    assert sum(shown) == 2 * most < 2 * windows.reached[0].numel()
+    spliced = windows.splice(scorer.step.soft(logits), scorer(clean))
+    torch.testing.assert_close(spliced, scorer(whole))
 
 
 def test_only_the_patch_is_painted_and_the_callers_images_are_not() -> None:

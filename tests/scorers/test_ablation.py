@@ -130,3 +130,70 @@ def test_training_shows_one_ablation_to_the_whole_batch(kept: tuple[int, int]) -
 def test_impossible_ablations_are_refused(config: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         AblationConfig(**config).build(SIZE, (0.0,), (1.0,))  # type: ignore[arg-type]
+
+
+@KEPT
+def test_largest_region_is_the_published_certificate_but_for_ties(kept: tuple[int, int]) -> None:
+    """Levine & Feizi: n1 - n2 > 2Δ, or equal and c1 before c2, with Δ from the sides of patch and ablation."""
+    scorer = small(kept)
+    rows, columns = scorer.footprint.grid
+    generator = torch.Generator().manual_seed(3)
+    share = torch.rand(400, 3, 1, 1, generator=generator)
+    votes = (torch.rand(400, 3, rows, columns, generator=generator) < share).to(torch.int32)
+    ties = 0
+    for height, width in ((1, 1), (1, 2), (2, 1), (2, 2)):
+        sides = (height + kept[0] - 1 if rows > 1 else 1, width + kept[1] - 1 if columns > 1 else 1)
+        reached = min(sides[0], rows) * min(sides[1], columns)
+        certificate = bagcert.certify_scores(
+            votes, f"{height}x{width}", rule="largest-region", footprint=scorer.footprint
+        )
+        for image, counts in enumerate(votes.sum(dim=(2, 3)).tolist()):
+            first, second = sorted(range(3), key=lambda label: (-counts[label], label))[:2]
+            lead = counts[first] - counts[second] - 2 * reached
+            assert int(certificate.predicted[image]) == first
+            assert bool(certificate.certified[image]) == (lead > 0)
+            ties += lead == 0 and first < second
+    assert ties > 0, "or the difference would not show"
+
+
+class Wild(torch.nn.Module):
+    """A classifier of any shape: smooth noise on what little it is shown."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.weights = torch.nn.ParameterList(
+            [torch.randn(10, 12, generator=generator) * 0.9, torch.randn(12, 2, generator=generator) * 2]
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        first, second = self.weights
+        logits: Tensor = (images.flatten(1) @ first).sin() @ second
+        return logits
+
+
+@pytest.mark.parametrize("theta", [0.6, 0.0], ids=["votes", "softmax"])
+@pytest.mark.parametrize("rule", ["largest-region", "every-region", "masked", "two-mask"])
+def test_no_attack_of_a_whole_small_world_changes_what_is_certified(rule: str, theta: float) -> None:
+    """Every image of five pixels and three levels, every place, every level: attacked images are of this world too."""
+    levels = torch.tensor([0.0, 0.5, 1.0])
+    world = levels[torch.cartesian_prod(*[torch.arange(3)] * 5)].view(-1, 1, 1, 5)
+    config = AblationConfig(classes=2, channels=1, kept=(1, 1), theta=theta, width=1, blocks=(1,))
+    certified = flipped = 0
+    for seed in range(6):
+        scorer = AblationScorer(config, (1, 5))
+        scorer.classifier = Wild(seed)  # type: ignore[assignment]
+        scorer.eval()
+        certificate = bagcert.certify_scores(
+            scorer.scores(world), "1x1", rule=rule, bounds=scorer.step.bounds, footprint=scorer.footprint
+        )
+        changes = torch.zeros(len(world), dtype=torch.bool)
+        for place in (81, 27, 9, 3, 1):
+            for level in range(3):
+                number = torch.arange(len(world))
+                changes |= (
+                    certificate.predicted[number + (level - number // place % 3) * place] != certificate.predicted
+                )
+        assert not bool((changes & certificate.certified).any())
+        certified, flipped = certified + int(certificate.certified.sum()), flipped + int(changes.sum())
+    assert certified > 20 and flipped > 20

@@ -70,7 +70,7 @@ class Descent:
         step = self.defense.scorer.step
         for number in range(self.settings.steps + 1):
             pixels = pixels.detach().requires_grad_()
-            logits = self.defense.scorer.logits(pixels)
+            logits = runs.windows.logits(self.defense.scorer, pixels)
             soft = runs.windows.splice(step.soft(logits), self.clean.soft[runs.image])
             if number % runs.goal.every == 0 or number == self.settings.steps:
                 self.ask(runs, pixels.detach(), self.hopeful(runs, logits.detach(), soft.detach()))

@@ -6,15 +6,17 @@ every score in R(l) sees pixels of the window only, so the zeros that pad the wi
 At the border of the image the window ends where the image ends, and its padding is the real one. The scores in R(l)
 are then put into the clean map. A 5x5 patch under receptive field 7 needs 17x17 of 32x32 pixels.
 
-Other networks (larger stride, brought by the user) are run on whole images, and their whole maps are used.
+Of ablations those in R(l) are run, each on its own whole ablated image; the others keep their clean scores. Other
+networks (larger stride, brought by the user) are run on whole images, and their whole maps are used.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from bagcert.scorers import ResidualScorer, Scorer
+from bagcert.scorers.ablation import AblationScorer
 from bagcert.shapes import Images, Scores
 from bagcert.threats.threat import Size
 
@@ -27,7 +29,8 @@ class Windows:
     size: Size
     painted: Tensor  # bool [n 1 h w]: what the attacker may paint, in the window
     reached: Tensor  # bool [n 1 h w]: R(l), in the window
-    cropped: bool
+    cropped: bool  # to part of the image; else the window is the image
+    ablated: bool  # only the ablations in R(l) are run
 
     @staticmethod
     def around(scorer: Scorer, painted: Tensor, reached: Tensor, boxes: Tensor) -> "Windows":
@@ -41,11 +44,12 @@ class Windows:
             lines.append(start[:, None] + torch.arange(size[axis], device=boxes.device))
         pixels = (lines[0][:, :, None] * image[1] + lines[1][:, None, :]).flatten(1)
         reached = crop(reached[:, None], pixels, size) if cropped else reached[:, None]
-        return Windows(pixels, size, crop(painted[:, None], pixels, size), reached, cropped)
+        ablated = isinstance(scorer, AblationScorer)
+        return Windows(pixels, size, crop(painted[:, None], pixels, size), reached, cropped, ablated)
 
     def select(self, kept: Tensor) -> "Windows":
         """The windows of some of the attacks."""
-        return Windows(self.pixels[kept], self.size, self.painted[kept], self.reached[kept], self.cropped)
+        return replace(self, pixels=self.pixels[kept], painted=self.painted[kept], reached=self.reached[kept])
 
     def cut(self, images: Images) -> Images:
         """The windows of the images, in the layout that networks are run in."""
@@ -56,8 +60,23 @@ class Windows:
         changed = torch.where(self.painted, windows, crop(images, self.pixels, self.size))
         return put(changed, self.pixels, images)
 
+    def logits(self, scorer: Scorer, windows: Images) -> Tensor:
+        """What decides the scores in R(l), as a map; of ablations outside R(l), zeros."""
+        if not isinstance(scorer, AblationScorer):
+            return scorer.logits(windows)
+        reached = self.reached.flatten(1)  # n ij
+        most = int(reached.sum(dim=1).max())
+        ablations = reached.byte().argsort(dim=1, descending=True, stable=True)[:, :most]  # n most
+        found = scorer.logits_of(windows, ablations)
+        blank = found.new_zeros(*found.shape[:2], reached.shape[1])
+        return blank.scatter(2, ablations[:, None].expand_as(found), found).view(
+            *found.shape[:2], *scorer.footprint.grid
+        )
+
     def splice(self, scores: Scores, clean: Scores) -> Scores:
         """The score maps of the whole attacked images, from the scores of the windows and the clean maps."""
+        if self.ablated:
+            return torch.where(self.reached, scores, clean)
         if not self.cropped:
             return scores
         return put(torch.where(self.reached, scores, crop(clean, self.pixels, self.size)), self.pixels, clean)

@@ -16,7 +16,7 @@ from bagcert.shapes import Images, Scores
 from bagcert.threats import Footprint
 
 # Ablated images in one pass; 1,024 block ablations of a whole batch are never held together.
-ABLATED_AT_ONCE = {"cpu": 2**9, "cuda": 2**14}
+ABLATED_AT_ONCE = {"cpu": 2**9, "cuda": 2**13}
 
 
 @dataclass(frozen=True)
@@ -80,22 +80,27 @@ class AblationScorer(BuiltScorer):
         return self._ablated(images, ablation).float()[..., None]
 
     def logits(self, images: Images) -> Tensor:
-        """The logits of all ablations, piece by piece; gradients run each piece again instead of keeping it."""
-        at_once = max(1, ABLATED_AT_ONCE.get(images.device.type, ABLATED_AT_ONCE["cpu"]) // len(images))
         every = torch.arange(len(self.rows) * len(self.columns), device=images.device)
+        return self.logits_of(images, every).view(len(images), -1, len(self.rows), len(self.columns))
+
+    def logits_of(self, images: Images, ablations: Tensor) -> Tensor:
+        """The logits of some ablations, numbered row by row: [n], or [b n] for each image its own, to [b k n].
+
+        Piece by piece; gradients run each piece again instead of keeping it.
+        """
+        at_once = max(1, ABLATED_AT_ONCE.get(images.device.type, ABLATED_AT_ONCE["cpu"]) // len(images))
         parts = []
-        for ablations in torch.split(every, at_once):
+        for piece in torch.split(ablations, at_once, dim=-1):
             if torch.is_grad_enabled():
-                parts.append(checkpoint(self._ablated, images, ablations, use_reentrant=False))
+                parts.append(checkpoint(self._ablated, images, piece, use_reentrant=False))
             else:
-                parts.append(self._ablated(images, ablations))
-        return torch.cat(parts, dim=2).view(len(images), -1, len(self.rows), len(self.columns))
+                parts.append(self._ablated(images, piece))
+        return torch.cat(parts, dim=2)
 
     def _ablated(self, images: Images, ablations: Tensor) -> Tensor:
-        """The logits of some ablations, numbered row by row: [b k n]."""
         row, column = ablations // len(self.columns), ablations % len(self.columns)
-        kept = self.rows[row][:, :, None] & self.columns[column][:, None, :]  # n h w
+        kept = self.rows[row][..., :, None] & self.columns[column][..., None, :]  # n h w or b n h w
         both = torch.cat([images, 1 - images], dim=1)
-        shown = torch.where(kept[:, None], both[:, None], 0)  # b n 2c h w
+        shown = torch.where(kept[..., None, :, :], both[:, None], 0)  # b n 2c h w
         logits: Tensor = self.classifier(shown.flatten(0, 1))
-        return logits.view(len(images), len(ablations), -1).transpose(1, 2)
+        return logits.view(*shown.shape[:2], -1).transpose(1, 2)

@@ -14,7 +14,7 @@ from bagcert.scorers.classifier import Classifier, ClassifierShape
 from bagcert.scorers.hiding import HidingConfig, HidingScorer
 from bagcert.shapes import Images, Scores
 
-MASKED_AT_ONCE = {"cpu": 2**9, "cuda": 2**14}  # masked images in one pass
+MASKED_AT_ONCE = {"cpu": 2**9, "cuda": 2**13}  # masked images in one pass
 
 
 @dataclass(frozen=True)
