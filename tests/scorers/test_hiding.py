@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from bagcert.errors import UsageError
+from bagcert.scorers.cleanser import CleanserConfig
 from bagcert.scorers.hiding import Hidden, intervals
 from bagcert.threats import parse_threat
 
@@ -47,3 +49,23 @@ def test_a_patch_reaches_just_the_views_that_do_not_hide_all_of_it(patch: tuple[
             assert torch.equal(reached[:-1], seen) and bool(reached[-1].all())
             fits = height <= patch[0] and width <= patch[1]
             assert not fits or not bool(reached[:-1].all()), "hidden from some view"
+
+
+def test_a_network_faces_any_threat_with_the_same_weights() -> None:
+    """Several shapes, or regions of any form: some view hides all of each placement."""
+    network = CleanserConfig(classes=2, channels=1, patch=(1, 1), masks=3, width=1, blocks=(1,))
+    scorer = network.build((6, 7), (0.5,), (0.3,))
+    hook = torch.zeros(2, 6, 7, dtype=torch.bool)
+    hook[0, 1:4, 2] = hook[0, 1, 2:4] = hook[1, 5, 6] = True
+    for patch in ("1x3+2x1", "area:6", hook):
+        threat = parse_threat(patch, (6, 7))
+        faced = scorer.facing(threat)
+        assert faced is not scorer and next(faced.parameters()) is next(scorer.parameters())
+        reached = faced.footprint.regions(threat).masks()
+        assert not bool(reached[:, :-1].flatten(1).all(dim=1).any()) and bool(reached[:, -1].all())
+    assert len(scorer.hidden.rows) == 3 and int(scorer.hidden.rows[0].sum()) == 2, "itself it stays as it was"
+
+
+def test_a_patch_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"expected network.patch within 4x5, got 5x1; choose one that fits"):
+        Hidden.covering((5, 1), (4, 5), 3)

@@ -55,7 +55,7 @@ class AblationScorer(BuiltScorer):
     own row and column and wraps around the border; a patch reaches the ablations that keep any of its pixels
     (`Footprint.ablation`), and no others: the classifier is given nothing else of the image.
 
-    Differs from the paper: all rules work on these votes. Theirs is `largest-region`, but for ties.
+    Any rule works on these votes; the paper's is `largest-region`, but for ties.
     """
 
     config: AblationConfig

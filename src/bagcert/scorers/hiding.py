@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer, NetworkConfig
 from bagcert.scorers.steps import CountStep
 from bagcert.shapes import Images, Scores
@@ -25,6 +26,11 @@ class Hidden:
     @staticmethod
     def covering(patch: Size, image_size: Size, most: int) -> "Hidden":
         """Rectangles of one size, at most `most` along each axis, such that every placement lies inside one."""
+        if patch[0] > image_size[0] or patch[1] > image_size[1]:
+            raise UsageError(
+                f"expected network.patch within {image_size[0]}x{image_size[1]}, got {patch[0]}x{patch[1]}; "
+                "choose one that fits into the image"
+            )
         return Hidden(*(intervals(side, size, most) for side, size in zip(patch, image_size, strict=True)))
 
     def __len__(self) -> int:
