@@ -53,11 +53,12 @@ def lines_figure(lines: dict[str, list[Point]], ticks: dict[float, str], words: 
 
 
 def draw_lines(ax: Axes, lines: dict[str, list[Point]], ticks: dict[float, str], words: str) -> None:
-    """Each line by its name, the first ones in colors and markers of their own."""
+    """Each line by its name; the first ones are wider, so that one below another shows."""
     for place, (name, points) in enumerate(lines.items()):
         color, marker = PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
         xs, ys = zip(*sorted(points), strict=True)
-        ax.plot(xs, ys, color=color, marker=marker, label=name, clip_on=False)
+        width, side = max(1.6, 3.0 - 0.6 * place), max(5.0, 8.0 - 1.2 * place)
+        ax.plot(xs, ys, color=color, marker=marker, linewidth=width, markersize=side, label=name, clip_on=False)
     ax.set_xticks(list(ticks), list(ticks.values()))
     ax.set_xlabel(words)
 
