@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bagcert.data import ArrayDataset
 from bagcert.errors import UsageError
-from bagcert.files import read_json, read_tensors
+from bagcert.files import pack_tensors, read_json, read_tensors, write_atomically
 from bagcert.scorers.saved import load_scorer
 from bagcert.training import Order, Stopped, train
 from bagcert.training.trainer import Trainer, build_scorer
@@ -75,6 +75,25 @@ def test_a_stopped_run_resumes_bit_for_bit(
         tmp_path / "whole/weights.safetensors"
     ).read_bytes()
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+
+def test_a_checkpoint_from_before_a_key_was_there_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        after_step(patch, 4, lambda trainer: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(Stopped):
+            train(KINDS["muon"], Order(out=tmp_path))
+    tensors, facts = read_tensors(tmp_path / "checkpoint.safetensors")
+    for key, value, fits in (("nothing", 0, False), ("images", 7, False), ("images", None, True)):
+        evaluation = {**facts["identity"]["recipe"]["evaluation"], key: value}
+        evaluation = {name: entry for name, entry in evaluation.items() if entry is not None}
+        changed = {**facts["identity"], "recipe": {**facts["identity"]["recipe"], "evaluation": evaluation}}
+        # A new file: the tensors are still read from the old one.
+        write_atomically(tmp_path / "checkpoint.safetensors", pack_tensors(tensors, {**facts, "identity": changed}))
+        if fits:
+            train(KINDS["muon"], Order(out=tmp_path, resume=True))
+        else:
+            with pytest.raises(UsageError, match="expected the recipe, seed and data of the checkpoint"):
+                train(KINDS["muon"], Order(out=tmp_path, resume=True))
 
 
 @pytest.mark.parametrize(

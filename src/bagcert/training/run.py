@@ -9,6 +9,7 @@ from bagcert.data.base import Dataset
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, read_tensors, write_atomically
 from bagcert.training.folder import RunFolder, device_name, save_run, versions
+from bagcert.training.recipe import read_recipe
 from bagcert.training.trainer import Trainer
 from bagcert.training.validation import Accuracy, check_evaluation, validate
 
@@ -47,7 +48,7 @@ class Run:
     def restore(self) -> None:
         """Go on where the checkpoint ends."""
         tensors, facts = read_tensors(self.folder.checkpoint)
-        if facts.get("identity") != self.identity:
+        if not self._began_as(facts.get("identity")):
             raise UsageError(
                 f"expected the recipe, seed and data of the checkpoint in {self.folder.path}, got others; "
                 "repeat the command that started the run, or choose another --out"
@@ -57,6 +58,16 @@ class Run:
             self.step, self.steps, self._seconds = facts["step"], facts["steps"], facts["seconds"]
         except (KeyError, RuntimeError) as error:
             raise UsageError(f"expected all tensors of the run in {self.folder.checkpoint}, got: {error}") from error
+
+    def _began_as(self, identity: object) -> bool:
+        """Whether a checkpoint is of this run; a recipe from before a key was there has the key's default."""
+        if not isinstance(identity, dict) or not isinstance(identity.get("recipe"), dict):
+            return False
+        try:
+            recipe = read_recipe(identity["recipe"])
+        except UsageError:
+            return False
+        return {**identity, "recipe": recipe.table()} == self.identity
 
     def save(self) -> None:
         """Write a checkpoint, unless the weights are no numbers any more."""
