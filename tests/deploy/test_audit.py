@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from bagcert.deploy.audit import Audit, Program, audit
 from bagcert.deploy.audit.audit import band
@@ -97,6 +98,15 @@ def test_programs_that_do_not_exist_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match=words):
             Program(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_machine_that_cannot_compile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> Tensor:
+        raise RuntimeError("no compiler\nand a long story")
+
+    monkeypatch.setattr(torch, "compile", lambda _: refuse)
+    with pytest.raises(UsageError, match=r"expected torch\.compile to work here, got: no compiler; leave"):
+        audit(small_defense("logits", "two-mask"), IMAGES, Program(compiled=True))
 
 
 @pytest.fixture

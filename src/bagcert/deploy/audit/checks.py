@@ -42,7 +42,7 @@ def behavior(run: Run, images: Images, patches: list[Painted], attack: Painted |
     pool = images.repeat(-(-POOL // len(images)), 1, 1, 1)[:POOL]
     whole = run(pool)
     sizes = sum((Difference.between(whole[:size], run(pool[:size])) for size in SIZES), Difference())
-    yield Check("batch size", f"scores are the same in batches of {SIZES[0]} to {POOL}", sizes)
+    yield Check("batch size", f"scores are the same in batches of {', '.join(map(str, SIZES))}", sizes)
     yield Check("batch mates", "scores do not depend on the other images", mates(run, images))
     order = torch.randperm(POOL, generator=torch.Generator().manual_seed(0))
     yield Check(

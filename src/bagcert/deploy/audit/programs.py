@@ -81,7 +81,7 @@ def prepare(program: Program, scorer: Scorer, channels: int) -> Run:
 def torch_run(program: Program, scorer: Scorer) -> Run:
     layout = torch.channels_last if program.channels_last else torch.contiguous_format
     network = copy.deepcopy(scorer).to(program.device).to(memory_format=layout)  # type: ignore[call-overload]
-    logits = torch.compile(network.logits) if program.compiled else network.logits
+    logits = compiled(network) if program.compiled else network.logits
     kind, reduced = torch.device(program.device).type, program.dtype != "float32"
 
     def run(images: Images) -> Tensor:
@@ -93,6 +93,20 @@ def torch_run(program: Program, scorer: Scorer) -> Run:
         ):
             found: Tensor = logits(placed)
         return found.float().cpu()
+
+    return run
+
+
+def compiled(network: Scorer) -> Run:
+    """The network's logits by torch.compile, which finds out at the first call whether it can."""
+    fast = torch.compile(network.logits)
+
+    def run(images: Images) -> Tensor:
+        try:
+            return fast(images)
+        except Exception as error:
+            first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise UsageError(f"expected torch.compile to work here, got: {first_line}; leave out --compile") from error
 
     return run
 
