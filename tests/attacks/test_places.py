@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bagcert.attacks.places import Places, paper_leads, proof_leads, weakest_places
+from bagcert.attacks.places import Places, first_where_steep, paper_leads, proof_leads, weakest_places
 from bagcert.data import Batch
 from bagcert.defenses.defense import Defense
 from bagcert.rules import EveryRegion, Masked, Rule, TwoMask, read_scores
@@ -57,3 +57,13 @@ def test_pixels_of_rectangles_and_of_regions() -> None:
     masks[0, 0, 0] = masks[1, 0, :2] = masks[2, 3, 4] = True
     kept = Places.of(parse_threat(masks, (4, 5)), footprint, every=False)
     assert torch.equal(kept.pixels(torch.arange(2), (4, 5)), masks[1:]), "the first lies inside the second"
+
+
+def test_equal_leads_are_ordered_by_gain() -> None:
+    most = torch.iinfo(torch.int32).max
+    leads = torch.tensor([[[3, 3, 1, 3], [most, most, most, most]]], dtype=torch.int32)
+    ordered = first_where_steep(leads, torch.tensor([[0.1, 0.3, 0.0, 0.2]]))
+    place, rival = weakest_places(ordered, 4)
+    assert place.tolist() == [[2, 1, 3, 0]] and rival.tolist() == [[0, 0, 0, 0]]
+    large = torch.full((1, 2, 900), 2**28, dtype=torch.int32)
+    assert int(first_where_steep(large, torch.zeros(1, 900)).min()) == 2**28 * 900

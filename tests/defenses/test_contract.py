@@ -80,6 +80,17 @@ def test_the_same_attack_with_a_larger_patch_succeeds(name: str, trained: Traine
     assert not bool(changed.any())
 
 
+@pytest.mark.parametrize("name", ["ds-column", "ds-row", "patchcleanser"])
+def test_of_placements_that_look_alike_the_attack_takes_the_promising_one(
+    name: str, trained: Trained, digits: Batch
+) -> None:
+    """All rows are alike to columns; one placement at the border would stand for all of them."""
+    defense = bagcert.load(trained(name)).against("2x2")
+    found = defense.attack(digits.images, defense.predict(digits.images), SHORT)
+    rows, columns = found.placement[found.placement[:, 0] >= 0][:, :2].unbind(dim=1)
+    assert len(set(rows.tolist())) > 2 and len(set(columns.tolist())) > 2
+
+
 @EVERY_DEFENSE
 def test_the_recipe_learns(name: str, trained: Trained, digits: Batch) -> None:
     defense = bagcert.load(trained(name))

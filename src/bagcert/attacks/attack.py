@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bagcert.attacks.descent import Clean, Descent, Runs
 from bagcert.attacks.goals import Aim, goal_for
-from bagcert.attacks.places import Places, paper_leads, proof_leads, weakest_places
+from bagcert.attacks.places import Places, alike, first_where_steep, paper_leads, proof_leads, weakest_places
 from bagcert.attacks.settings import Attackable, AttackSettings
 from bagcert.attacks.windows import Windows, window_size
 from bagcert.errors import UsageError
@@ -57,9 +57,10 @@ def attack(
         chosen = certificate.predicted == labels.to(device)
     clean = Clean(images, soft_scores(defense, images), scores.values, certificate.predicted)
     regions = defense.scorer.footprint.regions(defense.threat).maximal().to(device)
-    places = Places.of(defense.threat, defense.scorer.footprint, wanted.sweep).to(device)
+    every = wanted.sweep or alike(defense.scorer)
+    places = Places.of(defense.threat, defense.scorer.footprint, every).to(device)
     descent = Descent(defense, wanted, clean, regions)
-    plan = Plan.ranked(defense, wanted, places, scores, certificate).of(chosen.nonzero().flatten())
+    plan = Plan.ranked(defense, wanted, places, scores, clean, certificate).of(chosen.nonzero().flatten())
     runs = try_all(descent, plan, places)
     found = descent.flips
     placement = torch.where(found.place[:, None] >= 0, places.regions.placements[found.place.clamp(min=0)], -1)
@@ -71,6 +72,20 @@ def soft_scores(defense: Attackable, images: Images) -> Scores:
     """What the goals see of the clean images."""
     parts = images.split(64)  # type: ignore[no-untyped-call]
     return torch.cat([defense.scorer(part.contiguous(memory_format=torch.channels_last)) for part in parts])
+
+
+def gains(defense: Attackable, clean: Clean, places: Places) -> Tensor:
+    """How much each placement can lower the predicted class's lead, by the slope at the clean image: [b n]."""
+    every = torch.arange(len(places.regions), device=clean.images.device)
+    painted = places.pixels(every, defense.scorer.footprint.image_size)
+    parts = []
+    for images, predicted in zip(clean.images.split(64), clean.predicted.split(64), strict=True):  # type: ignore[no-untyped-call]
+        pixels = images.detach().requires_grad_()
+        lead = Aim(predicted, None).lead(defense.scorer(pixels).mean(dim=(2, 3)))
+        (slope,) = torch.autograd.grad(lead.sum(), pixels)
+        most = torch.where(slope > 0, slope * images, slope * (images - 1)).sum(dim=1)  # down to black or up to white
+        parts.append(most.flatten(1) @ painted.flatten(1).T.to(most.dtype))
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +103,7 @@ class Plan:
         settings: AttackSettings,
         places: Places,
         scores: IntegerScores,
+        clean: Clean,
         certificate: Certificate,
     ) -> "Plan":
         """Every image of the batch, restart after restart, each from the weakest place on."""
@@ -97,6 +113,8 @@ class Plan:
         else:
             rival = certificate.weakest_class
             leads = proof_leads(defense.rule, scores, certificate.predicted, rival, places.regions)
+        if alike(defense.scorer):
+            leads = first_where_steep(leads, gains(defense, clean, places))
         place, rival = weakest_places(leads, leads.shape[2] if settings.sweep else settings.places)
         count, ranks = place.shape
         image = torch.arange(count, device=place.device).repeat(ranks)
@@ -119,10 +137,10 @@ def try_all(descent: Descent, plan: Plan, places: Places) -> int:
     runs = 0
     while len(plan.image):
         sizes = places.regions.placements[plan.place, 2:]
-        alike = (sizes == sizes[0]).all(dim=1)  # windows of one size
+        same = (sizes == sizes[0]).all(dim=1)  # windows of one size
         height, width = window_size(descent.defense.scorer, (int(sizes[0, 0]), int(sizes[0, 1])))
         at_once = max(1, pixels // (height * width))
-        taken = alike & (alike.cumsum(dim=0) <= at_once)
+        taken = same & (same.cumsum(dim=0) <= at_once)
         now = plan.select(taken)
         start(descent, now, places, generator)
         runs += len(now.image)

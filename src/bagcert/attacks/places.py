@@ -9,6 +9,9 @@ from bagcert.rules import IntegerScores, Masked, Rule, TwoMask, Unanimous
 from bagcert.rules.pairs import pieces
 from bagcert.rules.rule import own, rivals_only
 from bagcert.rules.sums import outside
+from bagcert.scorers import Scorer
+from bagcert.scorers.ablation import AblationScorer
+from bagcert.scorers.hiding import HidingScorer
 from bagcert.threats import Footprint, Regions, Threat
 from bagcert.threats.regions import maximal_sets
 from bagcert.threats.threat import RegionThreat
@@ -58,6 +61,18 @@ def weakest_places(leads: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return place, rival.gather(1, place)
 
 
+def alike(scorer: Scorer) -> bool:
+    """Do many placements reach the same scores? To columns all rows look alike, to views all patches behind a mask."""
+    return isinstance(scorer, AblationScorer | HidingScorer)
+
+
+def first_where_steep(leads: Tensor, gains: Tensor) -> Tensor:
+    """Leads [b k n] in their order, of placements with equal leads those with the larger gain [b n] first; int64."""
+    rank = gains.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    away = leads == torch.iinfo(leads.dtype).max  # what is no rival stays out of the way
+    return torch.where(away, torch.iinfo(torch.int64).max, leads.long() * gains.shape[1] + rank[:, None])
+
+
 def paper_leads(scores: IntegerScores, predicted: Tensor, regions: Regions) -> Tensor:
     """Σ_{(i,j) ∉ R(l)} Δ_c, [b k n]: App. A.2 starts where this is least.
 
@@ -71,10 +86,10 @@ def paper_leads(scores: IntegerScores, predicted: Tensor, regions: Regions) -> T
 def proof_leads(rule: Rule, scores: IntegerScores, predicted: Tensor, rival: Tensor, regions: Regions) -> Tensor:
     """What each placement leaves of the proof of the predicted class over every rival, [b k n].
 
-    The least entry is the certificate's lead: exactly for `every-region`, `masked` with T = 0, `two-mask` and
-    `unanimous`. Where a certificate says nothing of placements, or is costly there, another order serves:
-    `largest-region` and `monotone` take that of Condition 3.2, `masked` with T > 0 that of T = 0, and `two-mask` knows
-    one `rival` an image, its certificate's weakest class.
+    The least entry is the certificate's lead: exactly for `every-region`, `masked` with T = 0 and `two-mask`. Where a
+    certificate says nothing of placements, or is costly there, another order serves: `largest-region` and `monotone`
+    take that of Condition 3.2, `masked` with T > 0 that of T = 0, `unanimous` that of `view_leads`, and `two-mask`
+    knows one `rival` an image, its certificate's weakest class.
     """
     masks = rule.masks if isinstance(rule, Masked | TwoMask) and rule.masks is not None else regions
     if isinstance(rule, TwoMask):
@@ -84,8 +99,8 @@ def proof_leads(rule: Rule, scores: IntegerScores, predicted: Tensor, rival: Ten
         leads[torch.arange(len(leads), device=leads.device), rival] = least
         return leads
     if isinstance(rule, Unanimous):
-        witnesses = rule.witnesses(scores, predicted, regions)
-        return rivals_only(witnesses[:, None].repeat(1, scores.values.shape[1], 1), predicted)
+        weakness = view_leads(rule, scores, predicted, regions)
+        return rivals_only(weakness[:, None].repeat(1, scores.values.shape[1], 1), predicted)
     left = outside(scores.values, regions).long()
     if isinstance(rule, Masked):
         held = second_masks(own(scores.values, predicted), regions, masks)[0].long()
@@ -93,6 +108,19 @@ def proof_leads(rule: Rule, scores: IntegerScores, predicted: Tensor, rival: Ten
         low, high = scores.need_bounds(rule.name)
         held = own(left, predicted) - (high - low) * regions.sizes
     return rivals_only(held[:, None] - left, predicted)
+
+
+def view_leads(rule: Unanimous, scores: IntegerScores, predicted: Tensor, regions: Regions) -> Tensor:
+    """How well each placement is defended by the views that hide it, int64 [b n].
+
+    By their witnesses first. Most placements of an image that is not certified have none; of these, those come first
+    where the best view decides least for the predicted class.
+    """
+    _, most = scores.need_bounds(rule.name)
+    hide = ~regions.masks().flatten(1)  # n views
+    counts = own(scores.values, predicted).flatten(1)
+    best = torch.stack([torch.where(hide, each, -1).amax(dim=1) for each in counts])
+    return rule.witnesses(scores, predicted, regions) * (most + 2) + best
 
 
 def second_masks(maps: Tensor, regions: Regions, masks: Regions) -> tuple[Tensor, Tensor]:
