@@ -49,10 +49,32 @@ def test_the_lead_counts_the_views_at_the_weakest_placement() -> None:
     assert certificate.weakest_region is not None and certificate.weakest_region.tolist() == [[0, 1, 1, 1]]
 
 
+def test_images_of_a_batch_are_answered_each_by_itself() -> None:
+    """Class 1 by its views, class 0 by the whole image, class 1 by its views again; only the last is proven."""
+    maps = [
+        counts([0, 0, 1], [5, 4, 4], (4, 0)),
+        counts([2, 2, 3], [3, 3, 2], (3, 2)),
+        counts([0, 0, 0], [5, 5, 5], (3, 2)),
+    ]
+    certificate = Unanimous().certify(read_scores(torch.cat(maps), (0, 5)), REGIONS)
+    assert certificate.predicted.tolist() == [1, 0, 1]
+    assert certificate.certified.tolist() == [False, False, True]
+    assert certificate.weakest_class is not None and certificate.weakest_class.tolist() == [0, 1, 0]
+
+
+def test_the_very_last_view_decides_where_no_view_is_unanimous() -> None:
+    scores = torch.zeros(1, 2, 3, 3, dtype=torch.int64)
+    scores[:, 0], scores[:, 1, -1, -1] = 1, 2
+    regions = MaskRegions(torch.ones(1, 3, 3, dtype=torch.bool), torch.tensor([[0, 0, 1, 1]]))
+    assert Unanimous().predict(read_scores(scores, (0, 5)), regions).tolist() == [1]
+
+
 def test_scores_without_the_promise_are_refused() -> None:
-    with pytest.raises(UsageError, match="expected scores whose unanimous views agree, got views of two classes"):
+    words = "^expected scores whose unanimous views agree, got views of two classes; use another rule$"
+    with pytest.raises(UsageError, match=words):
         Unanimous().predict(read_scores(counts([5, 0, 0], [0, 5, 0], (0, 0)), (0, 5)), REGIONS)
-    with pytest.raises(UsageError, match="expected exact scores for rule 'unanimous', got a guard band"):
+    words = "^expected exact scores for rule 'unanimous', got a guard band; its views promise no more$"
+    with pytest.raises(UsageError, match=words):
         Unanimous().predict(read_scores(counts([5, 0, 0], [0, 4, 0], (0, 0)), (0, 5), slack=1), REGIONS)
     with pytest.raises(UsageError, match="expected bounds for rule 'unanimous', got None"):
         Unanimous().predict(read_scores(counts([5, 0, 0], [0, 4, 0], (0, 0)), None), REGIONS)
