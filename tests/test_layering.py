@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "scorers": BASE | {"threats"},
     "attacks": BASE | {"threats", "rules", "scorers"},  # a defense hands itself over; they know it by what it offers
     "defenses": BASE | {"threats", "rules", "scorers", "attacks"},
-    "training": BASE | {"threats", "rules", "certify", "scorers", "data"},
+    "training": BASE | {"threats", "rules", "scorers", "data"},
     "deploy": BASE | {"threats", "rules", "scorers", "attacks", "defenses"},
     "evaluation": BASE | {"threats", "rules", "scorers", "attacks", "defenses", "data", "training"},
 }

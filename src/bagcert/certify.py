@@ -9,6 +9,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.rules import Bounds, Certificate, Masked, Rule, TwoMask, find_rule, read_scores
 from bagcert.rules.pairs import covering
+from bagcert.rules.unanimous import need_views
 from bagcert.threats import Footprint, Threat, parse_threat
 from bagcert.threats.footprint import IntOrPair, pair
 
@@ -35,6 +36,7 @@ def certify_scores(
     (`read_scores`). `exact=False` skips the lead and the weakest places where deciding alone is cheaper (`two-mask`).
     """
     found = find_rule(rule)
+    need_views(found, promised=False)
     checked = read_scores(scores, bounds, uncertain, slack)
     network = find_footprint(checked.values, receptive_field, stride, image_size, footprint)
     threat = parse_threat(patch, network.image_size)
@@ -61,6 +63,7 @@ def certified_size(
     are certified under that one mask set. The sum rules need no `patch`.
     """
     found = find_rule(rule)
+    need_views(found, promised=False)
     checked = read_scores(scores, bounds, uncertain, slack)
     network = find_footprint(checked.values, receptive_field, stride, image_size, footprint)
     masks = None

@@ -152,6 +152,16 @@ def test_wrong_input_is_refused_in_one_line(name: str, trained: Trained, digits:
 
 
 @EVERY_DEFENSE
+def test_a_rule_for_views_takes_no_other_scores(name: str, trained: Trained) -> None:
+    defense = bagcert.load(trained(name))
+    if "unanimous" in DEFENSES[name].rules:
+        assert defense.against("2x2", "unanimous").rule.name == "unanimous"
+    else:
+        with pytest.raises(UsageError, match="expected a network of views for rule 'unanimous', got scores"):
+            defense.against("2x2", "unanimous")
+
+
+@EVERY_DEFENSE
 def test_a_proof_for_a_patch_is_one_for_every_smaller_one(name: str, trained: Trained, digits: Batch) -> None:
     """Sum rules always; two masks and views as long as they stay the same. (The bound of `masked` need not shrink.)"""
     defense = bagcert.load(trained(name))

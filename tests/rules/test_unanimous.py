@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import bagcert
 from bagcert.errors import UsageError
 from bagcert.rules import Unanimous, read_scores
 from bagcert.threats.regions import MaskRegions
@@ -70,6 +71,10 @@ def test_the_very_last_view_decides_where_no_view_is_unanimous() -> None:
 
 
 def test_scores_without_the_promise_are_refused() -> None:
+    with pytest.raises(UsageError, match="expected a network of views for rule 'unanimous', got scores that promise"):
+        bagcert.certify_scores(torch.ones(1, 2, 8, 8), "1x1", rule="unanimous")
+    with pytest.raises(UsageError, match="expected a network of views for rule 'unanimous', got scores that promise"):
+        bagcert.certified_size(torch.ones(1, 2, 8, 8), rule="unanimous")
     words = "^expected scores whose unanimous views agree, got views of two classes; use another rule$"
     with pytest.raises(UsageError, match=words):
         Unanimous().predict(read_scores(counts([5, 0, 0], [0, 5, 0], (0, 0)), (0, 5)), REGIONS)

@@ -122,6 +122,11 @@ def test_validation_may_take_the_first_images_only(pattern_data: ArrayDataset) -
         pattern_recipe(evaluation={"images": -1})
 
 
+def test_a_rule_for_views_needs_a_network_of_views(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected a network of views for rule 'unanimous', got scores"):
+        train(pattern_recipe(evaluation={"rule": "unanimous"}), Order(out=tmp_path))
+
+
 def test_another_seed_gives_other_weights(tmp_path: Path) -> None:
     for seed in (0, 1):
         train(pattern_recipe(schedule={"epochs": 0.4}), Order(out=tmp_path / str(seed), seed=seed))

@@ -9,7 +9,9 @@ from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, IntegerScores, Masked, Rule, TwoMask, find_rule, read_scores
 from bagcert.rules.pairs import needed_cover
+from bagcert.rules.unanimous import need_views
 from bagcert.scorers.base import BuiltScorer, Scorer
+from bagcert.scorers.hiding import HidingScorer
 from bagcert.shapes import Images, Labels
 from bagcert.threats import Regions, Threat, parse_threat
 
@@ -31,6 +33,7 @@ class Defense:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
+        need_views(self.rule, promised=isinstance(self.scorer, HidingScorer))
         if isinstance(self.rule, Masked | TwoMask):
             if self.rule.masks is None:
                 raise UsageError(f"expected masks in rule '{self.rule.name}', got none; use Defense.build")

@@ -58,3 +58,11 @@ class Unanimous(Rule):
         agree = (own(scores.values, predicted) == most).flatten(1)
         hide = ~regions.masks().flatten(1)  # n views
         return (agree.double() @ hide.T.double()).long()  # counts below 2**53 are exact
+
+
+def need_views(rule: Rule, promised: bool) -> None:
+    """Refuse `unanimous` where nothing promises that unanimous views agree: its certificates would mean nothing."""
+    if isinstance(rule, Unanimous) and not promised:
+        raise UsageError(
+            "expected a network of views for rule 'unanimous', got scores that promise no agreement; use another rule"
+        )

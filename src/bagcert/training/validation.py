@@ -7,10 +7,11 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from bagcert.certify import certify_scores
 from bagcert.data.base import Source
-from bagcert.rules import Certificate
+from bagcert.rules import Certificate, find_rule, read_scores
+from bagcert.rules.unanimous import need_views
 from bagcert.scorers.base import Scorer
+from bagcert.scorers.hiding import HidingScorer
 from bagcert.shapes import Scores
 from bagcert.threats import parse_threat
 from bagcert.training.recipe import EvaluationConfig
@@ -71,11 +72,7 @@ def _count(scorer: Scorer, images: Tensor, labels: Tensor, config: EvaluationCon
 
 
 def _certify(scores: Scores, scorer: Scorer, config: EvaluationConfig) -> Certificate:
-    return certify_scores(
-        scores,
-        patch=config.patch,
-        rule=config.rule,
-        bounds=scorer.step.bounds,
-        footprint=scorer.footprint,
-        exact=False,  # whether, not by how much
-    )
+    rule = find_rule(config.rule)
+    need_views(rule, promised=isinstance(scorer, HidingScorer))
+    regions = scorer.footprint.regions(parse_threat(config.patch, scorer.footprint.image_size)).maximal()
+    return rule.certify(read_scores(scores, scorer.step.bounds), regions, exact=False)  # whether, not by how much
