@@ -51,16 +51,17 @@ def test_the_lead_counts_the_views_at_the_weakest_placement() -> None:
 
 
 def test_images_of_a_batch_are_answered_each_by_itself() -> None:
-    """Class 1 by its views, class 0 by the whole image, class 1 by its views again; only the last is proven."""
+    """By its views, by the whole image, and the same again for the other class; the views of the third prove it."""
     maps = [
         counts([0, 0, 1], [5, 4, 4], (4, 0)),
+        counts([2, 2, 3], [3, 3, 2], (2, 3)),
+        counts([5, 5, 5], [0, 0, 0], (2, 3)),
         counts([2, 2, 3], [3, 3, 2], (3, 2)),
-        counts([0, 0, 0], [5, 5, 5], (3, 2)),
     ]
     certificate = Unanimous().certify(read_scores(torch.cat(maps), (0, 5)), REGIONS)
-    assert certificate.predicted.tolist() == [1, 0, 1]
-    assert certificate.certified.tolist() == [False, False, True]
-    assert certificate.weakest_class is not None and certificate.weakest_class.tolist() == [0, 1, 0]
+    assert certificate.predicted.tolist() == [1, 1, 0, 0]
+    assert certificate.certified.tolist() == [False, False, True, False]
+    assert certificate.weakest_class is not None and certificate.weakest_class.tolist() == [0, 0, 1, 1]
 
 
 def test_the_very_last_view_decides_where_no_view_is_unanimous() -> None:
