@@ -94,3 +94,15 @@ def test_regions_move_to_another_device() -> None:
         else:
             maps = torch.zeros(2, 3, 4, dtype=torch.int64, device=there)
             assert moved.masks().device == moved.sums(maps).device == there
+
+
+def test_three_families_follow_one_another() -> None:
+    regions = Footprint.identity((3, 3)).regions(parse_threat("1x3+3x1+2x2", (3, 3)))
+    assert isinstance(regions, SeparableRegions) and len(regions.families) == 3
+    masks = regions.masks()
+    for number in range(len(regions)):  # one by one, and all from the last to the first
+        assert torch.equal(regions.masks(torch.tensor([number]))[0], masks[number])
+    backwards = torch.arange(len(regions)).flip(0)
+    assert torch.equal(regions.masks(backwards), masks.flip(0))
+    numbers = torch.arange(9).view(1, 1, 3, 3)
+    assert regions.sums(numbers)[0, 0].tolist() == [int((numbers[0, 0] * mask).sum()) for mask in masks]
