@@ -12,6 +12,8 @@ from bagcert.scorers.ablation import AblationConfig, AblationScorer
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.threats import RectangleThreat, Threat, parse_threat
 
+pytestmark = pytest.mark.slow
+
 SIZE = (18, 20)
 
 

@@ -13,6 +13,8 @@ from bagcert.evaluation.figures.stock import Stock
 from benchmarks import reproduction
 from benchmarks.reproduction import PAGE, ROOT, TABLES, filled, read_result
 
+pytestmark = pytest.mark.slow
+
 TEXT = PAGE.read_text(encoding="utf-8")
 STOCK = Stock(ROOT / RESULTS)  # reads rows when first asked
 

@@ -26,6 +26,8 @@ from benchmarks import sweep, sweep_runs
 from benchmarks.sweep_runs import FULL, TINY, Bench, SweepRun, carry_out, is_done, matching, recipe_of
 from tests.data.tiny_cifar10 import TINY_RECORDS, TinyCifar10
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def bench(tiny_cifar10: TinyCifar10, tmp_path: Path) -> Bench:

@@ -11,6 +11,8 @@ from bagcert.training import Recipe, load_recipe
 from tests.cli.calling import call
 from tests.evaluation.digit_runs import save_digit_run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def few_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

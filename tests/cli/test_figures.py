@@ -4,6 +4,8 @@ import pytest
 
 from tests.cli.calling import call
 
+pytestmark = pytest.mark.slow
+
 
 def test_figures_are_made_and_missing_rows_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -6,6 +6,7 @@ from tests.cli.calling import call
 from tests.evaluation.digit_runs import save_digit_run
 
 
+@pytest.mark.slow
 def test_a_report_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     save_digit_run(tmp_path / "run")
     monkeypatch.chdir(tmp_path)

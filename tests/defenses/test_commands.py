@@ -9,6 +9,8 @@ import pytest
 from bagcert.defenses.catalog import DEFENSES
 from tests.cli.calling import call
 
+pytestmark = pytest.mark.slow
+
 Trained = Callable[[str], Path]
 
 

@@ -22,6 +22,8 @@ from bagcert.training import load_recipe
 from bagcert.training.folder import RunFolder, save_run
 from tests.defenses.conftest import SMALL
 
+pytestmark = pytest.mark.slow
+
 EVERY_DEFENSE = pytest.mark.parametrize("name", DEFENSES)
 EVERY_RULE = pytest.mark.parametrize(
     ("name", "rule"),

@@ -18,6 +18,8 @@ from tests.deploy.conftest import pictures, small_defense
 from tests.deploy.leaks import leaking
 from tests.evaluation.digit_runs import save_digit_run
 
+pytestmark = pytest.mark.slow
+
 IMAGES = pictures(6)
 
 

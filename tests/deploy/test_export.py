@@ -28,6 +28,8 @@ from tests.deploy.conftest import NAMES, small_defense
 from tests.deploy.running import outputs_of
 from tests.deploy.test_rule_graphs import assert_same
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs" / "deploy.md"
 # Other arithmetic moved logits of the shipped models by up to 2e-4: at most 1 unit of 1/256.
 BANDS = {"logits": GuardBand(slack=1), "heaviside": GuardBand(uncertain=1e-3)}

@@ -23,6 +23,8 @@ from bagcert.scorers.residual import ResidualScorer
 from tests.evaluation.digit_runs import save_digit_run
 from tests.evaluation.figure_rows import fill_curves, fill_sweep
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

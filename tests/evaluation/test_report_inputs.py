@@ -29,6 +29,7 @@ def test_rows_of_an_early_version(tmp_path: Path) -> None:
     assert "<figure>" not in text, "one evaluation makes no curve"
 
 
+@pytest.mark.slow
 def test_a_gallery_without_images_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = certify(save_digit_run(tmp_path / "one"), "one", scores=True, images=20)
     inputs = read_inputs([path])

@@ -31,6 +31,7 @@ def test_a_config_survives_its_table(name: str) -> None:
     assert read_network(write_config(config)) == config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_training_compiles_as_one_graph(name: str) -> None:
     scorer, images = build(name), torch.rand(4, 1, 8, 8)

@@ -145,6 +145,7 @@ def test_the_average_is_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(load_scorer(tmp_path)[0].state_dict(), kept[0], rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_minutes_fix_the_steps_and_change_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bagcert.training.speed.WARMUP_STEPS", 2)
     monkeypatch.setattr("bagcert.training.speed.TIMED_STEPS", 3)
