@@ -12,6 +12,11 @@ from bagcert.threats.threat import Size
 CACHED_CELLS = 2**18
 
 
+def joined(tensors: list[Tensor], dim: int) -> Tensor:
+    """All in one; a single one as it is, which `torch.cat` would copy."""
+    return torch.cat(tensors, dim) if len(tensors) > 1 else tensors[0]
+
+
 @dataclass(frozen=True, eq=False)
 class Intervals:
     """Sets of positions along one axis, each as the same number of half-open intervals (empty ones fill up).
@@ -144,8 +149,8 @@ class SeparableRegions(Regions):
         # Piece by piece on a CPU, so that running totals stay in its cache: maps of many classes do not.
         size = CACHED_CELLS // max(len(self), self.grid[0] * self.grid[1]) if maps.is_cpu else len(flat)
         parts = flat.split(max(1, size))  # type: ignore[no-untyped-call]
-        sums = [torch.cat([family.sums(part) for family in self.families], dim=1) for part in parts]
-        return torch.cat(sums).view(*maps.shape[:-2], len(self))
+        sums = [joined([family.sums(part) for family in self.families], dim=1) for part in parts]
+        return joined(sums, dim=0).view(*maps.shape[:-2], len(self))
 
     def masks(self, index: Tensor | None = None) -> Tensor:
         if index is None:
