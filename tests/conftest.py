@@ -1,10 +1,11 @@
-"""Data shared by all tests: the real CIFAR-10, fetched once, and a tiny stand-in for it."""
+"""What all tests share: one thread, the real CIFAR-10, fetched once, and a tiny stand-in for it."""
 
 import hashlib
 import os
 from pathlib import Path
 
 import pytest
+import torch
 from rich.progress import Progress
 
 from bagcert.data import cifar10
@@ -12,6 +13,12 @@ from bagcert.data.fetch import TARBALL, fetch_cifar10
 from bagcert.data.places import data_folder
 from bagcert.errors import UsageError
 from tests.data.tiny_cifar10 import TINY_RECORDS, TinyCifar10, make_tiny_cifar10
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Two threads on busy cores spin for each other: a step of a millisecond took one of a second."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,9 @@
 """A small network trained for real, once for all tests here: 8x8 digits, votes, receptive field 3."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from bagcert.data import Batch, load_dataset
 from bagcert.scorers.residual import ResidualScorer
@@ -24,22 +22,10 @@ SETTINGS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Two threads on busy cores spin for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("digits") / "run"
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     train(load_recipe("digits", SETTINGS), Order(out=folder))
-    torch.set_num_threads(threads)
     return folder
 
 

@@ -18,13 +18,10 @@ SHORT = ["--set", "schedule.epochs=2", "--set", "schedule.warmup_epochs=1", "--s
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """The exit code of `bagcert train ...`, on one thread."""
+    """The exit code of `bagcert train ...`."""
     monkeypatch.setattr("sys.argv", ["bagcert", "train", *arguments])
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     with pytest.raises(SystemExit) as ended:
         main()
-    torch.set_num_threads(threads)
     return int(ended.value.code or 0)
 
 

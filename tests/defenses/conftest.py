@@ -1,10 +1,9 @@
 """Every defense of the catalog, trained for real by its own recipe, once: on 8x8 digits and with a small network."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from bagcert.data import Batch, load_dataset
 from bagcert.defenses.catalog import DEFENSES
@@ -45,15 +44,6 @@ SMALL: dict[str, dict[str, object]] = {
     },
     "patchcleanser": {**CLASSIFIER, "network.patch": [1, 1], "network.masks": 3},
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Two threads on busy cores spin for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

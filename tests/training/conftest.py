@@ -1,7 +1,7 @@
 """A data set of easy patterns, and a recipe that learns it in a second."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,15 +33,6 @@ def pattern_data(monkeypatch: pytest.MonkeyPatch) -> ArrayDataset:
     data = ArrayDataset("patterns", *facts, train=patterns(150, 0), test=patterns(30, 1), digest="patterns-1")
     monkeypatch.setattr("bagcert.training.loop.load_dataset", lambda name, data_dir: data)
     return data
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Two threads on busy cores spin for each other: a step of a millisecond took one of a second."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 TABLE: dict[str, dict[str, object]] = {
