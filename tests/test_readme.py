@@ -1,9 +1,11 @@
-"""The README's numbers are the cards' numbers."""
+"""The README's numbers are those of cards and stored rows."""
 
 import re
 from pathlib import Path
 
 from bagcert.defenses.load import card, shipped_models
+from bagcert.evaluation.accuracies import accuracies
+from bagcert.evaluation.rows import read_rows
 
 README = Path(__file__).parent.parent / "README.md"
 ROW = re.compile(r"^\| `([a-z0-9-]+)` \| (\d+x\d+) \| ([a-z-]+) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)
@@ -21,3 +23,13 @@ def test_training_commands_are_those_on_the_cards() -> None:
     text = README.read_text(encoding="utf-8")
     for name in shipped_models():
         assert f"| `{name}` | `{card(name)['command']}` |" in text
+
+
+def test_another_seed_is_what_its_rows_say() -> None:
+    named = re.findall(r"([\d.]+) / ([\d.]+)\s+\(5x5; `(results/seeds/[^`]+)`\)", README.read_text(encoding="utf-8"))
+    assert [path for *_, path in named] == ["results/seeds/two-mask-cifar10-1.jsonl.gz"]
+    for clean, certified, path in named:
+        rows = read_rows(README.parent / path)
+        (certificate,) = rows.results.values()
+        shares = accuracies(certificate, rows.labels)
+        assert (clean, certified) == (f"{100 * shares.clean:.2f}", f"{100 * shares.certified:.2f}")
