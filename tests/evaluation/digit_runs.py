@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from bagcert.data import load_dataset
+from bagcert.scorers.interval import IntervalConfig, IntervalScorer
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.training.folder import RunFolder, save_run
 
@@ -29,6 +30,23 @@ def save_digit_run(folder: Path, step: str = "heaviside", rule: str = "every-reg
         "data": {"name": "digits", "digest": DIGITS.digest},
         "patch": "1x1",
         "rule": rule,
+    }
+    save_run(RunFolder(folder), scorer, scorer.state_dict(), facts)
+    return folder
+
+
+def save_view_run(folder: Path, shift: float = 0.5) -> Path:
+    """A run of interval bounds with random weights; one class is ahead in all logits, so that some bounds hold."""
+    torch.manual_seed(0)
+    config = IntervalConfig(classes=10, channels=1, widths=(4,), strides=(1,), features=8, patch=(1, 1))
+    scorer = IntervalScorer(config, (8, 8), DIGITS.mean, DIGITS.std).eval()
+    with torch.no_grad():
+        scorer.head.bias[3] += shift
+    facts: dict[str, Any] = {
+        "classes": list(DIGITS.classes),
+        "data": {"name": "digits", "digest": DIGITS.digest},
+        "patch": "1x1",
+        "rule": "unanimous",
     }
     save_run(RunFolder(folder), scorer, scorer.state_dict(), facts)
     return folder

@@ -10,8 +10,9 @@ import bagcert
 from bagcert.errors import UsageError
 from bagcert.evaluation.rows import Evaluation, read_rows
 from bagcert.evaluation.shipping import PATCHES, evaluations_for, ship
+from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.scorers.saved import load_scorer
-from tests.evaluation.digit_runs import DIGITS, SMALL
+from tests.evaluation.digit_runs import DIGITS, SMALL, save_view_run
 
 
 @pytest.fixture
@@ -51,7 +52,22 @@ def test_ship_stores_half_precision_and_certifies_all_test_images(run: Path, tmp
 
 
 def test_logits_are_certified_by_two_mask_alone() -> None:
-    assert evaluations_for((-(2**20), 2**20)) == [Evaluation(patch, "two-mask") for patch in PATCHES]
+    scorer = ResidualScorer(ResidualConfig(width=2, kernels=(1,), step="logits"), (8, 8))
+    assert evaluations_for(scorer) == [Evaluation(patch, "two-mask") for patch in PATCHES]
+
+
+@pytest.mark.usefixtures("small_patches")
+def test_views_are_certified_by_their_own_rule(tmp_path: Path) -> None:
+    run = save_view_run(tmp_path / "run")
+    card = ship(run, tmp_path / "model", DIGITS, {}, lambda images: None)
+    assert [(row["patch"], row["rule"]) for row in card["test"]] == [(patch, "unanimous") for patch in SMALL]
+    defense, test = bagcert.load(tmp_path / "model"), DIGITS.split("test")
+    images = next(iter(test.batches(60, "cpu"))).images
+    rows = read_rows(tmp_path / "model" / "rows.jsonl.gz")
+    for entry, stored in rows.results.items():
+        fresh = defense.against(entry.patch).certify(images)
+        assert torch.equal(fresh.certified, stored.certified[:60])
+    assert len({int(stored.certified.sum()) for stored in rows.results.values()}) == len(SMALL), "or it says little"
 
 
 @pytest.mark.usefixtures("small_patches")

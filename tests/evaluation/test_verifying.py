@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 import bagcert
 from bagcert.errors import UsageError
 from bagcert.evaluation.certifying import Plan, write_rows
-from bagcert.evaluation.header import describe
-from bagcert.evaluation.rows import Evaluation
+from bagcert.evaluation.header import describe, runs
+from bagcert.evaluation.rows import Evaluation, parse_lines
 from bagcert.evaluation.scores import read_chunk, store_scores
 from bagcert.evaluation.verifying import verify
-from bagcert.evaluation.verifying.reach import maximal_windows, patch_shapes
+from bagcert.evaluation.verifying.reach import blind_views, maximal_windows, patch_shapes
 from bagcert.evaluation.verifying.verify import verify_rows
 from bagcert.rules import NAMED_RULES
+from bagcert.scorers.hiding import Hidden
 from bagcert.scorers.saved import load_scorer
 from bagcert.threats import Footprint, Layer, parse_threat
-from tests.evaluation.digit_runs import DIGITS, save_digit_run
+from tests.evaluation.digit_runs import DIGITS, save_digit_run, save_view_run
 
 TEST = DIGITS.split("test")
 PATCHES = ("1x1", "2x2+1x3", "area:4", "5%")
@@ -57,6 +58,66 @@ def test_all_rules_hold(tmp_path: Path, step: str, stride: int) -> None:
 def test_logits_hold(tmp_path: Path) -> None:
     run = save_digit_run(tmp_path / "run", "logits", "two-mask")
     assert verify_rows(rows_of(run, [Evaluation("2x2", "two-mask")])).problems == []
+
+
+VIEWS = [Evaluation("1x2", "unanimous")]
+
+
+@pytest.mark.parametrize(("patch", "shift"), [("2x1", 0.5), ("1x3", 0.5), ("1x2+2x1", 0.6)])
+def test_views_hold(tmp_path: Path, patch: str, shift: float) -> None:
+    path = rows_of(save_view_run(tmp_path / "run", shift), [Evaluation(patch, "unanimous")])
+    assert verify_rows(path).problems == []
+    proven = [row[2][0][1] for row in parse_lines(path).images]
+    assert 0 < sum(proven) < len(proven), "or the test would be empty"
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda result: result.__setitem__(1, 1 - result[1]), "row says otherwise"),
+        (lambda result: result.__setitem__(0, (result[0] + 1) % 10), "row says"),
+        (lambda result: result.__setitem__(2, result[2] + 1), "lead"),
+        (lambda result: result.__setitem__(6, 7), "no proof for 7x7"),
+        (lambda result: result.__setitem__(6, 9), "no proof for 9x9"),
+    ],
+)
+def test_wrong_rows_of_views_are_found(tmp_path: Path, edit: Callable[[list[Any]], object], words: str) -> None:
+    path = rows_of(save_view_run(tmp_path / "run"), VIEWS)
+    edited(path, 7, lambda row: edit(row[2][0]))
+    problems = verify_rows(path).problems
+    assert any(problem.image == 7 and words in problem.words for problem in problems)
+    assert {problem.image for problem in problems} <= {7, None}
+
+
+def test_views_that_do_not_agree_are_found(tmp_path: Path) -> None:
+    path = rows_of(save_view_run(tmp_path / "run"), VIEWS)
+    chunk = path.with_name("rows.scores") / "00000000.safetensors"
+    scores = read_chunk(chunk, (10, *parse_lines(path).header["footprint"]["grid"]))
+    scores[5, :2, 0, 0] = 9
+    store_scores(chunk.parent, 0, scores)
+    found = [problem.words for problem in verify_rows(path).problems if problem.image == 5]
+    assert any("views are unanimous about two classes" in words for words in found)
+
+
+@pytest.mark.parametrize("patch", ["1x1", "3x2", "2x3+1x4", "area:4"])
+@pytest.mark.parametrize("most", [1, 2, 3, 8])
+def test_blind_views_are_those_outside_the_footprint(patch: str, most: int) -> None:
+    """The two were written apart; they must give the same sets."""
+    hidden = Hidden.covering((3, 4), (8, 9), most)
+    table = {"image_size": [8, 9], "grid": list(hidden.footprint.grid)}
+    table["hidden"] = {"rows": runs(hidden.rows), "columns": runs(hidden.columns)}  # type: ignore[assignment]
+    regions = hidden.footprint.regions(parse_threat(patch, (8, 9)))
+    assert np.array_equal(blind_views(table, patch), ~regions.masks().numpy())
+
+
+def test_views_and_other_scores_have_their_own_rules(tmp_path: Path, rows: Path) -> None:
+    for path, rule in ((rows_of(save_view_run(tmp_path / "views" / "run"), VIEWS), "two-mask"), (rows, "unanimous")):
+        first, *rest = path.read_text().splitlines()
+        header = json.loads(first)
+        header["evaluations"][0]["rule"] = rule
+        path.write_text("\n".join([json.dumps(header), *rest]) + "\n")
+        with pytest.raises(UsageError, match=f"expected rule 'unanimous' for scores of views .* got '{rule}'"):
+            verify_rows(path)
 
 
 def edited(path: Path, number: int, edit: Callable[[list[Any]], object]) -> None:

@@ -1,7 +1,7 @@
 """`bagcert verify`: does every stored certificate follow from the stored scores?"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -31,12 +31,10 @@ def words(verdict: Verdict) -> list[str]:
     """What was checked, under which assumptions, and what does not hold."""
     header, footprint = verdict.header, verdict.header["footprint"]
     low, high = header["scores"]["bounds"]
-    field = "x".join(map(str, footprint.get("kept", footprint["receptive_field"])))
-    by = f"by {len(footprint['layers'])} layers" if "layers" in footprint else "of its own ablated image"
     lines = [
         f"checked {verdict.certificates} certificates of {verdict.images} images from their stored scores",
         f"taken as given: weights {header['weights_sha256'][:12]} gave these scores, in {low}..{high} for any image, "
-        f"each seeing {field} pixels {by}",
+        f"{sight(footprint)}",
     ]
     if not verdict.problems:
         return [*lines, "all hold, and so do the accuracies"]
@@ -47,3 +45,12 @@ def words(verdict: Verdict) -> list[str]:
         lines.append(f"and {len(verdict.problems) - SHOWN} more")
     images = sorted({problem.image for problem in verdict.problems if problem.image is not None})
     return [*lines, f"{len(verdict.problems)} do not hold; images: {', '.join(map(str, images)) or 'none'}"]
+
+
+def sight(footprint: dict[str, Any]) -> str:
+    """What each score is said to see, in words."""
+    if "hidden" in footprint:
+        return "each of a view that is not shown what the rows name; views at the upper end agree for any image"
+    field = "x".join(map(str, footprint.get("kept", footprint["receptive_field"])))
+    by = f"by {len(footprint['layers'])} layers" if "layers" in footprint else "of its own ablated image"
+    return f"each seeing {field} pixels {by}"

@@ -15,6 +15,7 @@ from torch import Tensor
 from bagcert.data import Batch, Source
 from bagcert.defenses.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.evaluation.header import describe_scores
 from bagcert.evaluation.proving import Prover
 from bagcert.evaluation.resuming import resume
 from bagcert.evaluation.rows import Evaluation, parse_lines, summary, to_rows
@@ -45,17 +46,12 @@ def write_rows(
     Under torchrun each process certifies its part of every batch and the first one writes, so the rows are those of a
     single process.
     """
-    stored = {"scores_stored": True} if plan.scores else {}
-    evaluations = [asdict(entry) for entry in plan.evaluations]
-    header = {**facts, "images": plan.images, **stored, "evaluations": evaluations}
     provers = [Prover(defense.against(entry.patch, entry.rule)) for entry in plan.evaluations]
     for prover in provers:
         prover.check()
-        if plan.scores and prover.defense.scorer is not defense.scorer:
-            raise UsageError(
-                "expected a network that looks at images alike whatever the patch, got one that does not; "
-                "leave out --scores"
-            )
+    stored = scores_facts(defense, provers) if plan.scores else {}
+    evaluations = [asdict(entry) for entry in plan.evaluations]
+    header = {**facts, **stored, "images": plan.images, "evaluations": evaluations}
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     if BATCH % world:
         raise UsageError(f"expected a number of processes that divides {BATCH}, got {world}; use fewer")
@@ -77,6 +73,19 @@ def write_rows(
                 after_batch(len(lines))
     if rank == 0:
         finish(path)
+
+
+def scores_facts(defense: Defense, provers: list[Prover]) -> dict[str, Any]:
+    """What the first line says of scores that are kept: all evaluations must be about the same ones."""
+    if provers[0].defense.scorer is defense.scorer:
+        return {"scores_stored": True}
+    patches = {str(prover.defense.threat) for prover in provers}  # the network looks at images another way for each
+    if len(patches) > 1:
+        raise UsageError(
+            f"expected one patch for a network whose views depend on it, got {len(patches)} with --scores; "
+            "certify each on its own"
+        )
+    return {"scores_stored": True, **describe_scores(provers[0].defense.scorer)}
 
 
 def append(file: IO[str], lines: list[str]) -> None:

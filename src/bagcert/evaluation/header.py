@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bagcert.data import Dataset, FolderSettings, Framing, load_dataset
 from bagcert.defenses.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.scorers.ablation import AblationScorer
 from bagcert.scorers.base import BuiltScorer, Scorer
+from bagcert.scorers.hiding import Hidden, HidingScorer
 from bagcert.scorers.residual import ResidualScorer
 from bagcert.threats import Footprint, Layer
 from bagcert.threats.footprint import pair
@@ -20,7 +22,6 @@ def describe(
     name: str, card: dict[str, Any], defense: Defense, dataset: Dataset, split: str, place: dict[str, Any]
 ) -> dict[str, Any]:
     """Model, data and network; `place` says with which versions on which device."""
-    step, footprint = defense.scorer.step, defense.scorer.footprint
     return {
         "kind": "certificates",
         "model": name,
@@ -31,23 +32,45 @@ def describe(
         "data": {"name": dataset.name, "digest": dataset.digest},
         "split": split,
         "classes": list(dataset.classes),
-        "scores": {"step": step.name, "unit": step.unit, "bounds": list(step.bounds)},
+        **describe_scores(defense.scorer),
         "batch_size": defense.batch_size,
-        "footprint": {
-            "image_size": list(footprint.image_size),
-            "grid": list(footprint.grid),
-            "receptive_field": list(footprint.receptive_field),
-            **reach_table(defense.scorer),
-        },
         **place,
     }
 
 
+def describe_scores(scorer: Scorer) -> dict[str, Any]:
+    """What the scores are, and what each of them sees of the image."""
+    step, footprint = scorer.step, scorer.footprint
+    return {
+        "scores": {"step": step.name, "unit": step.unit, "bounds": list(step.bounds)},
+        "footprint": {
+            "image_size": list(footprint.image_size),
+            "grid": list(footprint.grid),
+            "receptive_field": list(footprint.receptive_field),
+            **reach_table(scorer),
+        },
+    }
+
+
 def reach_table(scorer: Scorer) -> dict[str, Any]:
-    """What makes the footprint: layers, or the rows and columns that an ablation keeps; nothing where neither does."""
+    """What makes the footprint: layers, what an ablation keeps, what views hide; nothing where none of them does."""
     if isinstance(scorer, AblationScorer):
         return {"kept": list(scorer.config.kept)}
+    if isinstance(scorer, HidingScorer):
+        hidden = scorer.hidden
+        return {"hidden": {"rows": runs(hidden.rows), "columns": runs(hidden.columns)}}
     return {"layers": layer_table(scorer)} if isinstance(scorer, ResidualScorer) else {}
+
+
+def runs(sets: Tensor) -> list[list[int]]:
+    """First pixel and length of runs of pixels, given as flags [n pixels]."""
+    return [[int(flags.long().argmax()), int(flags.sum())] for flags in sets]
+
+
+def flags(found: list[list[int]], size: int) -> Tensor:
+    """The inverse of `runs`."""
+    pixel = torch.arange(size)
+    return torch.stack([(pixel >= start) & (pixel < start + length) for start, length in found])
 
 
 def read_footprint(table: dict[str, Any]) -> Footprint:
@@ -56,6 +79,9 @@ def read_footprint(table: dict[str, Any]) -> Footprint:
     if "kept" in table:
         rows, columns = table["kept"]
         return Footprint.ablation((rows, columns), (height, width))
+    if "hidden" in table:
+        axes = ((table["hidden"]["rows"], height), (table["hidden"]["columns"], width))
+        return Hidden(*(flags(found, size) for found, size in axes)).footprint
     layers = [Layer(**{key: (pair[0], pair[1]) for key, pair in layer.items()}) for layer in table["layers"]]
     return Footprint.of_layers(layers, (height, width))
 

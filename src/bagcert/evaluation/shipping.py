@@ -16,16 +16,21 @@ from bagcert.evaluation.certifying import Plan, write_rows
 from bagcert.evaluation.header import describe
 from bagcert.evaluation.rows import Evaluation, read_rows
 from bagcert.files import pack_tensors, read_tensors, sha256, write_atomically
-from bagcert.rules import NAMED_RULES
+from bagcert.rules import NAMED_RULES, Unanimous
+from bagcert.scorers import Scorer
+from bagcert.scorers.hiding import HidingScorer
 from bagcert.scorers.saved import CONFIG, WEIGHTS, load_scorer
 
 PATCHES = ("2x2", "5x5", "8x8", "10x10", "1x24", "24x1")
 ROWS = "rows.jsonl.gz"
 
 
-def evaluations_for(bounds: tuple[int, int]) -> list[Evaluation]:
-    """Every patch of the card by every rule that applies: scores without tight bounds leave `two-mask` alone."""
-    rules = list(NAMED_RULES) if bounds == (0, 1) else ["two-mask"]
+def evaluations_for(scorer: Scorer) -> list[Evaluation]:
+    """Every patch of the card by every rule that applies: views have one, votes all others, the rest `two-mask`."""
+    if isinstance(scorer, HidingScorer):
+        rules = [Unanimous.name]
+    else:
+        rules = list(NAMED_RULES) if scorer.step.bounds == (0, 1) else ["two-mask"]
     return [Evaluation(patch, rule) for patch in PATCHES for rule in rules]
 
 
@@ -56,7 +61,7 @@ def ship(
     about = describe(out.name, card, defense, dataset, "test", {"device": "CPU"})
     torch.set_float32_matmul_precision("highest")
     test = dataset.split("test")
-    write_rows(plain, defense, Plan(evaluations_for(defense.scorer.step.bounds), len(test)), test, about, after_batch)
+    write_rows(plain, defense, Plan(evaluations_for(defense.scorer), len(test)), test, about, after_batch)
     write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))
     card = {**card, **facts, "test": card_table(out / ROWS)}
     write_atomically(out / CONFIG, to_json(card))

@@ -20,6 +20,7 @@ class Finding:
     predicted: int
     lead: int
     robust: Flags | None = None  # [n] two-mask: the masks under which the claimed class wins with every second mask
+    split: bool = False  # unanimous: views are all for different classes, so that no proof holds
 
 
 def totals(scores: Floats) -> Floats:
@@ -76,3 +77,16 @@ def two_mask(scores: Floats, claimed: int, masks: Windows) -> Finding:
         robust[start : start + step] = (leads > 0).all(axis=1)
     assert len(consistent) <= 1, "two consistent classes"
     return Finding(consistent.pop() if consistent else int(totals(scores).argmax()), int(least), robust)
+
+
+def unanimous(scores: Floats, claimed: int, blind: Flags, most: int) -> Finding:
+    """Views [i j] that are all for one class decide; at each placement one that is blind to it must be for the class.
+
+    `blind` [n i j] says which views see nothing of which placement. The last view sees everything, and answers where no
+    view is all for one class.
+    """
+    full = scores == most  # k i j
+    agreed = sorted({int(found) for found in np.nonzero(full)[0]})
+    predicted = agreed[0] if agreed else int(scores[:, -1, -1].argmax())
+    witnesses = (blind & full[claimed]).sum(axis=(1, 2))
+    return Finding(predicted, int(witnesses.min()), split=len(agreed) > 1)

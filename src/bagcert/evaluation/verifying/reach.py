@@ -78,6 +78,28 @@ def maximal_windows(footprint: dict[str, Any], patch: str) -> Windows:
     return Windows(windows.rows, windows.columns, windows.row[keep], windows.column[keep])
 
 
+def blind_views(footprint: dict[str, Any], patch: str) -> Flags:
+    """Bool [n i j]: which views see no pixel of each placement of the patch.
+
+    View (i, j) is shown all but the pixels in run i of rows and run j of columns; one more row of views is shown all.
+    """
+    height, width = footprint["image_size"]
+    rows, columns = (
+        [set(range(start, start + length)) for start, length in footprint["hidden"][axis]]
+        for axis in ("rows", "columns")
+    )
+    if [len(rows) + 1, len(columns)] != footprint["grid"]:
+        raise UsageError(f"expected views on a grid of {footprint['grid']}, got {[len(rows) + 1, len(columns)]}")
+    found = []
+    for patch_height, patch_width in patch_shapes(patch, height, width):
+        for top in range(height - patch_height + 1):
+            over = [set(range(top, top + patch_height)) <= run for run in rows]
+            for left in range(width - patch_width + 1):
+                beside = [set(range(left, left + patch_width)) <= run for run in columns]
+                found.append([*([one and two for two in beside] for one in over), [False] * len(columns)])
+    return np.array(found, dtype=bool)
+
+
 def seen_pixels(layers: Sequence[dict[str, list[int]]], axis: int, pixels: int) -> list[set[int]]:
     """The pixels along one axis that each output sees."""
     seen = [{pixel} for pixel in range(pixels)]

@@ -12,7 +12,7 @@ from bagcert.errors import UsageError
 from bagcert.evaluation.intervals import wilson
 from bagcert.evaluation.rows import Lines, parse_lines
 from bagcert.evaluation.scores import ScoreFiles, digest
-from bagcert.evaluation.verifying.checker import Checker
+from bagcert.evaluation.verifying.checker import Checker, checker_for
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def verify_rows(path: Path, after_image: Callable[[int], None] = lambda images: 
         raise UsageError(f"expected rows with scores in {path}, got none; certify with --scores")
     try:
         files = ScoreFiles(path, header)
-        checkers = [Checker(header, entry["patch"], entry["rule"]) for entry in header["evaluations"]]
+        checkers = [checker_for(header, entry["patch"], entry["rule"]) for entry in header["evaluations"]]
     except (KeyError, TypeError, IndexError) as error:
         raise UsageError(f"expected classes, scores and footprint in the first line of {path}, got: {error}") from error
     problems = list(missing(lines))
