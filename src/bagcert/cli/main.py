@@ -14,6 +14,7 @@ from bagcert.cli.export import export
 from bagcert.cli.figures import figures
 from bagcert.cli.models import models
 from bagcert.cli.report import report
+from bagcert.cli.serve import serve
 from bagcert.cli.ship import ship
 from bagcert.cli.train import train
 from bagcert.cli.verify import verify
@@ -37,6 +38,7 @@ app.command()(report)
 app.command()(figures)
 app.command()(export)
 app.command()(audit)
+app.command()(serve)
 app.command()(demo)
 
 

@@ -1,0 +1,100 @@
+"""`bagcert serve`: a model behind HTTP, whose answers carry their proofs."""
+
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+import typer
+from torch import Tensor
+
+from bagcert.data import cifar10, load_dataset
+from bagcert.data.places import data_folder
+from bagcert.defenses.load import card, load
+from bagcert.deploy.audit import Program
+from bagcert.deploy.serving import need_serving
+from bagcert.errors import UsageError
+from bagcert.training.folder import versions
+
+if TYPE_CHECKING:
+    from bagcert.deploy.serving.model import Model
+    from bagcert.deploy.serving.samples import Sample
+
+SHUTDOWN_SECONDS = 90  # for what was accepted; more than any request may take
+
+
+def serve(
+    model: Annotated[str, typer.Argument(help="a shipped model, or a folder written by `bagcert train`")],
+    host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0: all of this machine's")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    token: Annotated[
+        str | None, typer.Option(envvar="BAGCERT_TOKEN", help="requests must say 'Authorization: Bearer TOKEN'")
+    ] = None,
+    patch: Annotated[str | None, typer.Option(metavar="HxW", help="default: the model's")] = None,
+    rule: Annotated[str | None, typer.Option(help="built for the patch; default: the model's")] = None,
+    backend: Annotated[str, typer.Option(help="torch, or onnx: faster; proofs hold for its own arithmetic")] = "torch",
+    threads: Annotated[int | None, typer.Option(help="of the model; default: the cores", min=1)] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept, for samples")] = None,
+) -> None:
+    """Answer pictures with their class and its proof; stop with Ctrl-C, and what was accepted is answered."""
+    need_serving()
+    import uvicorn
+
+    from bagcert.deploy.serving.app import build_app
+    from bagcert.deploy.serving.model import Model
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    facts = card(model)
+    defense = load(model).against(patch or facts["patch"], rule or facts["rule"])
+    program = Program(backend, batch=defense.batch_size)
+    about = {"weights_sha256": facts["weights_sha256"], "version": versions()["bagcert"]}
+    served = Model(Path(model).name, defense, program, about)
+    listening = listen(host, port)
+    app = build_app(served, sample_pictures(str(facts["data"]["name"]), served, data_dir), token=token)
+    settings = uvicorn.Config(
+        app, log_level="warning", timeout_graceful_shutdown=SHUTDOWN_SECONDS, server_header=False, access_log=False
+    )
+    address = f"[{host}]" if ":" in host else host
+    typer.echo(f"{served.name}: {defense.threat.describe()}, {defense.rule.name}; scores by {program}")
+    typer.echo(f"http://{address}:{listening.getsockname()[1]}/")
+    with suppress(KeyboardInterrupt):  # raised again by uvicorn once all is answered
+        uvicorn.Server(settings).run(sockets=[listening])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The socket; from here on connections wait instead of being turned away."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise UsageError(
+            f"expected a free address, got {host}:{port} ({error.strerror}); choose another --port"
+        ) from error
+
+
+def sample_pictures(data: str, served: "Model", data_dir: Path | None) -> "list[Sample]":
+    """The first test images of the model's data set, if it is on this machine; else drawn ones."""
+    from bagcert.deploy.serving.samples import COUNT, Sample, drawn_samples
+
+    try:
+        images, labels, classes = first_images(data, COUNT, data_dir)
+    except UsageError:
+        return drawn_samples(served.image_size, served.channels)
+    if tuple(images.shape[1:]) != (served.channels, *served.image_size):
+        return drawn_samples(served.image_size, served.channels)
+    return [
+        Sample(image.permute(1, 2, 0).numpy(), classes[label])
+        for image, label in zip(images, labels.tolist(), strict=True)
+    ]
+
+
+def first_images(data: str, count: int, data_dir: Path | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """uint8 [n c h w] with labels and the names of classes."""
+    if data == "cifar10":  # one file of six: the server is up sooner
+        content = cifar10.read_batch(cifar10.batch_folder(data_folder(data_dir)) / "test_batch.bin")
+        arrays = cifar10.to_arrays(content)
+        return arrays.images[:count].clone(), arrays.labels[:count], cifar10.CLASSES
+    dataset = load_dataset(data, data_dir)
+    batch = next(dataset.split("test").batches(count, "cpu"))
+    return (batch.images * 255).round().to(torch.uint8), batch.labels, dataset.classes

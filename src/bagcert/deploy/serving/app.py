@@ -1,0 +1,203 @@
+"""The application: which request gets which answer."""
+
+import base64
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from fastapi import APIRouter, FastAPI, File, Query, Request, Response, UploadFile
+from fastapi import Path as PathParameter
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
+
+from bagcert.deploy.serving.answers import AttackAnswer, Certified, Health, ModelAnswer, Problem, SampleAnswer
+from bagcert.deploy.serving.attacking import AttackJob, parse_patch
+from bagcert.deploy.serving.door import Door
+from bagcert.deploy.serving.limits import Limits
+from bagcert.deploy.serving.metrics import CONTENT_TYPE_LATEST, Metrics
+from bagcert.deploy.serving.model import Model
+from bagcert.deploy.serving.pictures import to_png
+from bagcert.deploy.serving.refusing import Refused
+from bagcert.deploy.serving.resizing import FILTER
+from bagcert.deploy.serving.samples import Sample
+from bagcert.deploy.serving.service import Service
+from bagcert.deploy.serving.wording import to_answer, to_place
+from bagcert.errors import UsageError
+
+PAGE = Path(__file__).parent / "page"
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "the body is no form"},
+    401: {"model": Problem, "description": "a token is needed"},
+    408: {"model": Problem, "description": "the request took too long to arrive"},
+    413: {"model": Problem, "description": "too many bytes, files or pixels"},
+    415: {"model": Problem, "description": "no picture of a known kind"},
+    422: {"model": Problem, "description": "a broken picture or a wrong value"},
+    503: {"model": Problem, "description": "too much is waiting; Retry-After says when to come again"},
+}
+PNG: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}},
+    404: {"model": Problem, "description": "no such sample"},
+}
+
+
+def build_app(
+    model: Model, samples: Sequence[Sample], limits: Limits | None = None, token: str | None = None
+) -> FastAPI:
+    """The server of one model, ready to be run by uvicorn."""
+    bounds, metrics = limits or Limits(), Metrics()
+    service = Service(model, bounds, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        await service.close()
+
+    app = FastAPI(
+        title="bagcert",
+        description="Classes of pictures with proofs that no patch changes them.",
+        version=model.facts["version"],
+        lifespan=lifespan,
+        docs_url=None,  # those pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.add_middleware(Door, limits=bounds, metrics=metrics, token=token)
+    app.add_exception_handler(RequestValidationError, tell_what_is_wrong)
+    app.include_router(certify_routes(service), responses=REFUSALS)
+    app.include_router(fact_routes(model, samples, bounds))
+    app.include_router(watch_routes(metrics))
+    app.mount("/", StaticFiles(directory=PAGE, html=True))
+    return app
+
+
+def certify_routes(service: Service) -> APIRouter:
+    """What the model is asked."""
+    router, model, limits = APIRouter(), service.model, service.limits
+
+    @router.post("/v1/certify")
+    async def certify(
+        files: Annotated[list[UploadFile], File(description="pictures: PNG, JPEG, WebP, BMP or a still GIF")],
+        scores: Annotated[bool, Query(description="with the score maps")] = False,
+        fail_safe: Annotated[bool, Query(description="abstain unless certified")] = False,
+    ) -> Certified:
+        """The class of each picture, and what is proven about it."""
+        pictures = await service.read([file.file for file in files])
+        found = await service.certify([pixels for pixels, _ in pictures])
+        return Certified(
+            model=model.name,
+            rule=model.defense.rule.name,
+            threat=str(model.defense.threat),
+            arithmetic=str(model.program),
+            answers=[
+                to_answer(model, each, size, scores, fail_safe) for each, (_, size) in zip(found, pictures, strict=True)
+            ],
+        )
+
+    @router.post("/v1/attack")
+    async def attack(
+        file: Annotated[UploadFile, File(description="one picture")],
+        patch: Annotated[str | None, Query(description="as 3x3, up to the served threat; default: that")] = None,
+        steps: Annotated[int, Query(ge=1, le=limits.attack_steps)] = 40,
+        scores: Annotated[bool, Query(description="with the score maps")] = False,
+    ) -> AttackAnswer:
+        """Paint a patch where the proof is weakest, by gradient descent, and certify the attacked picture."""
+        try:
+            threat = parse_patch(patch or str(model.defense.threat), model.defense)
+        except UsageError as error:
+            raise Refused(422, str(error)) from None
+        ((pixels, size),) = await service.read([file.file])
+        (clean,) = await service.certify([pixels])
+        result = await service.attack(AttackJob(pixels, threat, steps))
+        (attacked,) = await service.certify([result.pixels])
+        return AttackAnswer(
+            patch=str(threat),
+            placement=to_place(result.placement),
+            steps=result.steps,
+            proven=result.proven,
+            changed=clean.predicted != attacked.predicted,
+            picture=base64.b64encode(to_png(result.pixels)).decode(),
+            clean=to_answer(model, clean, size, scores, fail_safe=False),
+            attacked=to_answer(model, attacked, model.image_size, scores, fail_safe=False),
+        )
+
+    return router
+
+
+def fact_routes(model: Model, samples: Sequence[Sample], limits: Limits) -> APIRouter:
+    """What is served, and pictures to try it with."""
+    router = APIRouter()
+    refused: dict[int | str, dict[str, Any]] = {401: REFUSALS[401], 503: REFUSALS[503]}
+
+    @router.get("/v1/model", responses=refused)
+    async def about() -> ModelAnswer:
+        """What is served."""
+        defense = model.defense
+        return ModelAnswer(
+            name=model.name,
+            classes=list(defense.classes),
+            height=model.image_size[0],
+            width=model.image_size[1],
+            channels=model.channels,
+            grid=list(defense.scorer.footprint.grid),
+            rule=defense.rule.name,
+            threat=str(defense.threat),
+            threat_in_words=defense.threat.describe(),
+            square=model.square,
+            score_unit=defense.scorer.step.unit,
+            arithmetic=str(model.program),
+            threads=torch.get_num_threads(),
+            resize_filter=FILTER,
+            weights_sha256=model.facts["weights_sha256"],
+            version=model.facts["version"],
+            limits={
+                "body_bytes": limits.body_bytes,
+                "files": limits.files,
+                "pixels": limits.pixels,
+                "side": limits.side,
+                "attack_steps": limits.attack_steps,
+            },
+        )
+
+    @router.get("/v1/samples", responses=refused)
+    async def list_samples() -> list[SampleAnswer]:
+        """Pictures to try."""
+        return [SampleAnswer(index=i, name=each.name, url=f"/v1/samples/{i}") for i, each in enumerate(samples)]
+
+    @router.get("/v1/samples/{index}", response_class=Response, responses={**refused, **PNG, 422: REFUSALS[422]})
+    async def sample(index: Annotated[int, PathParameter(ge=0)]) -> Response:
+        """One of them as a PNG file."""
+        if index >= len(samples):
+            raise Refused(404, f"expected a sample in 0..{len(samples) - 1}, got {index}; see /v1/samples")
+        return Response(to_png(samples[index].pixels), media_type="image/png")
+
+    return router
+
+
+def watch_routes(metrics: Metrics) -> APIRouter:
+    """What operators ask."""
+    router = APIRouter()
+
+    @router.get("/health")
+    async def health() -> Health:
+        """Up, with the model loaded and warm."""
+        return Health(status="ok")
+
+    @router.get(
+        "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, 401: REFUSALS[401]}
+    )
+    async def numbers() -> Response:
+        """Counts for Prometheus."""
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+async def tell_what_is_wrong(_: Request, error: Exception) -> JSONResponse:
+    """A wrong value in one line, like every other refusal."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return JSONResponse({"detail": f"{place}: expected another value, got this: {first['msg']}"}, 422)

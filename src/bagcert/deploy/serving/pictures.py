@@ -1,0 +1,69 @@
+"""An uploaded file to upright pixels of 8 bits, or a refusal that says why."""
+
+import io
+import warnings
+from typing import IO
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from bagcert.deploy.serving.limits import Limits
+from bagcert.deploy.serving.refusing import Refused
+from bagcert.deploy.serving.resizing import Pixels
+
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+MODES = {1: "L", 3: "RGB"}
+
+
+def read_picture(file: IO[bytes], channels: int, limits: Limits) -> Pixels:
+    """Decode a still picture, turned as its EXIF entry says; transparency is dropped, 16 bits keep their upper 8.
+
+    Every step works on single pixels, but for turning, which moves them: so a patch stays a patch.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's remarks on metadata; sizes are checked here
+        try:
+            with Image.open(file, formats=FORMATS) as picture:
+                check_size(picture.size, limits)
+                # A phone's JPEG may carry previews behind the picture itself, as "frames" of format MPO.
+                if getattr(picture, "is_animated", False) and picture.format != "MPO":
+                    raise Refused(422, "expected a still picture, got an animated one; send one frame")
+                picture.load()
+                return to_pixels(ImageOps.exif_transpose(picture), MODES[channels])
+        except UnidentifiedImageError:
+            raise Refused(415, f"expected a picture as {', '.join(FORMATS)}, got another file; convert it") from None
+        except (Image.DecompressionBombError, MemoryError):
+            raise Refused(413, f"expected up to {limits.pixels} pixels, got more; send a smaller picture") from None
+        except Refused:
+            raise
+        except Exception as error:  # Pillow's parsers raise whatever a file that lies about itself leads them to
+            told = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise Refused(422, f"expected a whole picture, got a broken one ({told}); send it again") from None
+
+
+def check_size(size: tuple[int, int], limits: Limits) -> None:
+    """Refuse by what the header says, before anything is decoded."""
+    width, height = size
+    if width < 1 or height < 1:
+        raise Refused(422, f"expected a picture of at least 1x1 pixels, got {height}x{width}; send another")
+    if width * height > limits.pixels or max(size) > limits.side:
+        raise Refused(
+            413,
+            f"expected up to {limits.pixels} pixels and {limits.side} a side, got {height}x{width}; "
+            "send a smaller picture",
+        )
+
+
+def to_pixels(picture: Image.Image, mode: str) -> Pixels:
+    """uint8 [h w c] of a decoded picture."""
+    if picture.mode.startswith("I"):  # 16 bits of grey; Pillow's own conversion would cut at 255
+        picture = Image.fromarray((np.asarray(picture) >> 8).clip(0, 255).astype(np.uint8))
+    found = np.asarray(picture.convert(mode))
+    return found if found.ndim == 3 else found[:, :, None]
+
+
+def to_png(pixels: Pixels) -> bytes:
+    """The pixels as a PNG file."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(buffer, "PNG")
+    return buffer.getvalue()
