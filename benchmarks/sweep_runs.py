@@ -49,8 +49,10 @@ class Scale:
     attack_steps: int
 
 
-FULL = Scale(("network.width=256",), 12, 10, 20, 10_000, 1_000, AttackSettings.steps)
-TINY = Scale(("network.width=4", "training.batch_size=20"), 0.005, 0.005, 2, 20, 2, 2)  # to rehearse on a CPU
+PLAIN = "network.positions=false"  # the paper's networks do not know where they look
+FULL = Scale((PLAIN, "network.width=256"), 12, 10, 20, 10_000, 1_000, AttackSettings.steps)
+# To rehearse on a CPU.
+TINY = Scale((PLAIN, "network.width=4", "training.batch_size=20"), 0.005, 0.005, 2, 20, 2, 2)
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,16 @@ pytestmark = pytest.mark.slow
 SIZE = (18, 20)
 
 
-def network(step: str = "logits", stride: int = 1, kernels: tuple[int, ...] = (3, 1, 3)) -> ResidualScorer:
+def network(
+    step: str = "logits", stride: int = 1, kernels: tuple[int, ...] = (3, 1, 3), positions: bool = False
+) -> ResidualScorer:
     """Receptive field 7, random weights, and norms whose shift makes padding differ from any real feature."""
     torch.manual_seed(0)
     strides = (stride, *[1] * (len(kernels) - 1))
-    config = ResidualConfig(classes=4, width=16, kernels=kernels, strides=strides, paths=2, shake=False, step=step)
+    config = ResidualConfig(4, 3, 16, kernels, strides, paths=2, shake=False, positions=positions, step=step)
     scorer = ResidualScorer(config, SIZE).eval()
+    if scorer.positions is not None:
+        nn.init.normal_(scorer.positions)  # a window shown at another place would have other scores
     for module in scorer.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.bias)
@@ -45,18 +49,20 @@ def attacked_everywhere(scorer: Scorer, threat: Threat) -> tuple[Windows, Tensor
 THREATS = ["5x5", "1x1", "1x20", "18x2", "7x11"]
 
 
+@pytest.mark.parametrize("positions", [False, True])
 @pytest.mark.parametrize("patch", THREATS)
 @torch.no_grad()
-def test_spliced_scores_are_those_of_the_whole_image(patch: str) -> None:
+def test_spliced_scores_are_those_of_the_whole_image(patch: str, positions: bool) -> None:
     """In float64 to the last digits, so the window is exact; in float32 the integers differ by rounding: one unit."""
-    scorer = network()
+    scorer = network(positions=positions)
     windows, pixels, whole, clean = attacked_everywhere(scorer, parse_threat(patch, SIZE))
     assert windows.cropped
-    spliced = windows.splice(scorer.scores(pixels), scorer.scores(clean))
+    fixed = scorer.step.fixed(windows.logits(scorer, pixels))
+    spliced = windows.splice(fixed, scorer.scores(clean))
     assert int((spliced - scorer.scores(whole)).abs().max()) <= 1
     exact = scorer.double()
     pixels, whole, clean = pixels.double(), whole.double(), clean.double()
-    spliced = windows.splice(exact.logits(pixels), exact.logits(clean))
+    spliced = windows.splice(windows.logits(exact, pixels), exact.logits(clean))
     torch.testing.assert_close(spliced, exact.logits(whole), rtol=0, atol=1e-12)
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -44,6 +46,8 @@ NETWORKS = [
     (small((3, 1, 3), strides=(2, 1, 2), paths=1), (16, 19)),
     (small((1, 5), strides=(2, 1)), (12, 12)),
     (ResidualConfig(classes=3, width=(4, 6, 8), kernels=(3, 3), strides=(1, 2), shake=False, step="logits"), (10, 14)),
+    (replace(small((3, 1)), positions=True), (9, 11)),
+    (replace(small((1, 3), strides=(2, 1), paths=1), positions=True), (13, 12)),
 ]
 
 
@@ -66,6 +70,24 @@ def test_patches_change_exactly_the_footprint(config: ResidualConfig, size: tupl
         reach = regions.masks(torch.tensor([index]))[0]
         assert not (changed & ~reach).any(), "a score outside R(l) moved"
         assert torch.equal(changed, reach), "R(l) is larger than what a patch reaches"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "strides", "complete"), [((3, 1, 3, 1), (), 2), ((3, 1), (1, 2), 1), ((1, 1), (), -1), ((3,), (), 0)]
+)
+def test_positions_are_added_where_the_grid_is_complete(
+    kernels: tuple[int, ...], strides: tuple[int, ...], complete: int
+) -> None:
+    config = replace(small(kernels, strides=strides), width=tuple(range(5, 6 + len(kernels))), positions=True)
+    scorer = ResidualScorer(config, (8, 10)).eval()
+    assert scorer.positions is not None
+    assert scorer.positions.shape == (5 + complete + 1, *scorer.footprint.grid)
+    gray = torch.full((1, 3, 8, 10), 0.5)
+    scorer.positions.data.zero_()
+    before = scorer.logits(gray)
+    scorer.positions.data[:, 2, 3] = 1.0
+    moved = (scorer.logits(gray) != before).any(dim=1)[0]
+    assert moved.nonzero().tolist() == [[2, 3]]  # nowhere else: no later layer looks beyond its position
 
 
 @pytest.mark.parametrize("step", ["heaviside", "sigmoid", "softmax", "logits"])
@@ -133,8 +155,9 @@ def test_mean_of_a_wrong_number_of_channels_is_refused() -> None:
         ResidualScorer(small((3,)), (8, 8), mean=(0.5, 0.5))
 
 
-def test_compiled_training_step_equals_eager() -> None:
-    config = ResidualConfig(classes=4, width=6, kernels=(3, 1), paths=1, shake=False, step="heaviside")
+@pytest.mark.parametrize("positions", [False, True])
+def test_compiled_training_step_equals_eager(positions: bool) -> None:
+    config = ResidualConfig(classes=4, width=6, kernels=(3, 1), paths=1, shake=False, positions=positions)
     torch.manual_seed(0)
     scorer = ResidualScorer(config, (8, 8))
     images = torch.rand(4, 3, 8, 8)

@@ -62,6 +62,8 @@ class Windows:
 
     def logits(self, scorer: Scorer, windows: Images) -> Tensor:
         """What decides the scores in R(l), as a map; of ablations outside R(l), zeros."""
+        if isinstance(scorer, ResidualScorer) and self.cropped:
+            return scorer.window_logits(windows, self.pixels)
         if not isinstance(scorer, AblationScorer):
             return scorer.logits(windows)
         reached = self.reached.flatten(1)  # n ij

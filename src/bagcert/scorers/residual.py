@@ -42,6 +42,7 @@ class ResidualConfig(NetworkConfig):
     strides: tuple[int, ...] = ()  # of each block; none given: 1 throughout
     paths: int = 2  # residual paths per block
     shake: bool = True  # shake-shake between the two paths
+    positions: bool = False  # learned features of each position, added to what it sees (not in the paper)
     step: str = "heaviside"
 
     def __post_init__(self) -> None:
@@ -69,6 +70,12 @@ class ResidualConfig(NetworkConfig):
     def block_strides(self) -> tuple[int, ...]:
         return self.strides or (1,) * len(self.kernels)
 
+    @property
+    def complete(self) -> int:
+        """The block after which the receptive field and the grid of positions are complete; -1: the stem."""
+        shapes = enumerate(zip(self.kernels, self.block_strides, strict=True))
+        return max((block for block, shape in shapes if shape != (1, 1)), default=-1)
+
     def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "ResidualScorer":
         return ResidualScorer(self, image_size, mean, std)
 
@@ -77,6 +84,9 @@ class ResidualScorer(BuiltScorer):
     """The region scorer of App. A.1: batch norm and ReLU after all convolutions but the last.
 
     ImageNet networks have one path per block: the paper does not say, but uses no shake-shake there.
+
+    With `positions`, a region also knows where in the image it lies: a learned vector is added at each position. It is
+    the same for every image, so a score still depends on no pixel outside its receptive field, and R(l) holds.
     """
 
     config: ResidualConfig
@@ -110,9 +120,26 @@ class ResidualScorer(BuiltScorer):
         for kernel, stride in zip(config.kernels, config.block_strides, strict=True):
             layers.append(Layer(kernel=kernel, stride=stride, dilation=1, padding=kernel // 2))
         self.footprint = Footprint.of_layers(layers, image_size=image_size)
+        self.complete = config.complete
+        start = 0.02 * torch.randn(widths[self.complete + 1], *self.footprint.grid) if config.positions else None
+        self.positions = nn.Parameter(start) if start is not None else None
 
     def logits(self, images: Images) -> Tensor:
-        features: Tensor = self.blocks(self.stem(self.normalize(images)))
+        return self._logits(images, self.positions)
+
+    def window_logits(self, windows: Images, pixels: Tensor) -> Tensor:
+        """The logits of windows [n c h w] that show the pixels [n hw] of the flat image; for networks of stride 1."""
+        if self.positions is None:
+            return self._logits(windows, None)
+        shown = self.positions.flatten(1)[:, pixels].transpose(0, 1)  # n features hw
+        return self._logits(windows, shown.unflatten(2, windows.shape[2:]))
+
+    def _logits(self, images: Images, positions: Tensor | None) -> Tensor:
+        features: Tensor = self.normalize(images)
+        for block, layer in enumerate((self.stem, *self.blocks), start=-1):
+            features = layer(features)
+            if block == self.complete and positions is not None:
+                features = features + positions.to(features.dtype)
         logits: Tensor = self.head(features)
         return logits
 
