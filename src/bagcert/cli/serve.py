@@ -1,6 +1,7 @@
 """`bagcert serve`: a model behind HTTP, whose answers carry their proofs."""
 
 import socket
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from bagcert.deploy.serving.model import Model
     from bagcert.deploy.serving.samples import Sample
 
-SHUTDOWN_SECONDS = 90  # for what was accepted; more than any request may take
+SHUTDOWN_SECONDS = 180  # for what was accepted: more than any request may take
+CONNECTIONS = 1024  # open at once, with or without a request
 
 
 def serve(
@@ -44,6 +46,7 @@ def serve(
     from bagcert.deploy.serving.app import build_app
     from bagcert.deploy.serving.model import Model
 
+    warnings.filterwarnings("ignore", module="PIL")  # its remarks on strangers' metadata
     if threads is not None:
         torch.set_num_threads(threads)
     facts = card(model)
@@ -54,7 +57,12 @@ def serve(
     listening = listen(host, port)
     app = build_app(served, sample_pictures(str(facts["data"]["name"]), served, data_dir), token=token)
     settings = uvicorn.Config(
-        app, log_level="warning", timeout_graceful_shutdown=SHUTDOWN_SECONDS, server_header=False, access_log=False
+        app,
+        log_level="warning",
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        server_header=False,
+        access_log=False,
+        limit_concurrency=CONNECTIONS,
     )
     address = f"[{host}]" if ":" in host else host
     typer.echo(f"{served.name}: {defense.threat.describe()}, {defense.rule.name}; scores by {program}")
@@ -68,9 +76,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise UsageError(
-            f"expected a free address, got {host}:{port} ({error.strerror}); choose another --port"
-        ) from error
+        reason = str(error.strerror).partition(" (while")[0]
+        raise UsageError(f"expected a free address, got {host}:{port} ({reason}); choose another --port") from error
 
 
 def sample_pictures(data: str, served: "Model", data_dir: Path | None) -> "list[Sample]":

@@ -20,7 +20,7 @@ from bagcert.deploy.serving.limits import Limits
 from bagcert.deploy.serving.metrics import CONTENT_TYPE_LATEST, Metrics
 from bagcert.deploy.serving.model import Model
 from bagcert.deploy.serving.pictures import to_png
-from bagcert.deploy.serving.refusing import Refused
+from bagcert.deploy.serving.refusing import REFUSALS, Refused
 from bagcert.deploy.serving.resizing import FILTER
 from bagcert.deploy.serving.samples import Sample
 from bagcert.deploy.serving.service import Service
@@ -28,15 +28,6 @@ from bagcert.deploy.serving.wording import to_answer, to_place
 from bagcert.errors import UsageError
 
 PAGE = Path(__file__).parent / "page"
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "the body is no form"},
-    401: {"model": Problem, "description": "a token is needed"},
-    408: {"model": Problem, "description": "the request took too long to arrive"},
-    413: {"model": Problem, "description": "too many bytes, files or pixels"},
-    415: {"model": Problem, "description": "no picture of a known kind"},
-    422: {"model": Problem, "description": "a broken picture or a wrong value"},
-    503: {"model": Problem, "description": "too much is waiting; Retry-After says when to come again"},
-}
 PNG: dict[int | str, dict[str, Any]] = {
     200: {"content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}},
     404: {"model": Problem, "description": "no such sample"},

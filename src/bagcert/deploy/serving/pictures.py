@@ -1,7 +1,6 @@
 """An uploaded file to upright pixels of 8 bits, or a refusal that says why."""
 
 import io
-import warnings
 from typing import IO
 
 import numpy as np
@@ -13,6 +12,8 @@ from bagcert.deploy.serving.resizing import Pixels
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 MODES = {1: "L", 3: "RGB"}
+# A scan of a progressive JPEG takes a few bytes, and a pass over all pixels; usual files have about ten.
+START_OF_SCAN, MOST_SCANS = b"\xff\xda", 64
 
 
 def read_picture(file: IO[bytes], channels: int, limits: Limits) -> Pixels:
@@ -20,25 +21,31 @@ def read_picture(file: IO[bytes], channels: int, limits: Limits) -> Pixels:
 
     Every step works on single pixels, but for turning, which moves them: so a patch stays a patch.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's remarks on metadata; sizes are checked here
-        try:
-            with Image.open(file, formats=FORMATS) as picture:
-                check_size(picture.size, limits)
-                # A phone's JPEG may carry previews behind the picture itself, as "frames" of format MPO.
-                if getattr(picture, "is_animated", False) and picture.format != "MPO":
-                    raise Refused(422, "expected a still picture, got an animated one; send one frame")
-                picture.load()
-                return to_pixels(ImageOps.exif_transpose(picture), MODES[channels])
-        except UnidentifiedImageError:
-            raise Refused(415, f"expected a picture as {', '.join(FORMATS)}, got another file; convert it") from None
-        except (Image.DecompressionBombError, MemoryError):
-            raise Refused(413, f"expected up to {limits.pixels} pixels, got more; send a smaller picture") from None
-        except Refused:
-            raise
-        except Exception as error:  # Pillow's parsers raise whatever a file that lies about itself leads them to
-            told = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise Refused(422, f"expected a whole picture, got a broken one ({told}); send it again") from None
+    content = file.read()
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as picture:
+            check_size(picture.size, limits)
+            check_kind(picture, content)
+            picture.load()
+            return to_pixels(ImageOps.exif_transpose(picture), MODES[channels])
+    except Refused:
+        raise
+    except UnidentifiedImageError:
+        raise Refused(415, f"expected a picture as {', '.join(FORMATS)}, got another file; convert it") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError):
+        raise Refused(413, f"expected up to {limits.pixels} pixels, got more; send a smaller picture") from None
+    except Exception as error:  # Pillow's parsers raise whatever a file that lies about itself leads them to
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise Refused(422, f"expected a whole picture, got a broken one ({told}); send it again") from None
+
+
+def check_kind(picture: Image.Image, content: bytes) -> None:
+    """Refuse what is more than one picture, or costs as much to decode."""
+    # A phone's JPEG may carry previews behind the picture itself, as "frames" of format MPO.
+    if getattr(picture, "is_animated", False) and picture.format != "MPO":
+        raise Refused(422, "expected a still picture, got an animated one; send one frame")
+    if picture.format in ("JPEG", "MPO") and content.count(START_OF_SCAN) > MOST_SCANS:
+        raise Refused(422, f"expected a JPEG of up to {MOST_SCANS} scans, got more; save it again")
 
 
 def check_size(size: tuple[int, int], limits: Limits) -> None:
