@@ -8,6 +8,7 @@ from rich.console import Console
 from bagcert.cli.attack import attack
 from bagcert.cli.audit import audit
 from bagcert.cli.certify import certify
+from bagcert.cli.compare import compare
 from bagcert.cli.data import data
 from bagcert.cli.demo import demo
 from bagcert.cli.export import export
@@ -36,6 +37,7 @@ app.command()(attack)
 app.command()(verify)
 app.command()(report)
 app.command()(figures)
+app.command()(compare)
 app.command()(export)
 app.command()(audit)
 app.command()(serve)

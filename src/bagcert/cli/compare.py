@@ -1,0 +1,34 @@
+"""`bagcert compare`: our models and their rivals side by side, from stored rows."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bagcert.evaluation.comparison.page import write_page
+from bagcert.evaluation.comparison.plan import COMMAND
+from bagcert.evaluation.comparison.standings import standings, to_objects
+from bagcert.evaluation.comparison.tables import TABLES, markdown
+from bagcert.evaluation.figures.plan import RESULTS
+
+
+def compare(
+    results: Annotated[Path, typer.Option(help="the folder of stored rows")] = RESULTS,
+    out: Annotated[Path | None, typer.Option(help="the folder of comparison.md and its figure; else print")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Compare accuracies and costs with those of rivals and of their papers; needs no GPU and no model."""
+    found = standings(results)
+    written = [] if out is None else write_page(out, found)
+    if as_json:
+        typer.echo(json.dumps({"defenses": to_objects(found)}))
+        return
+    if out is None:
+        for table in TABLES.values():
+            typer.echo(markdown(table(found)))
+    for path in written:
+        typer.echo(f"wrote {path}")
+    missing = [standing.name for standing in found if not standing.results]
+    if missing:
+        typer.echo(f"not run yet: {', '.join(missing)}; to run them: {COMMAND}", err=True)

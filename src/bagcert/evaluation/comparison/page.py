@@ -1,0 +1,24 @@
+"""The page of the comparison, and the picture on it."""
+
+from pathlib import Path
+
+from bagcert.evaluation.comparison.figure import NAME, draw_comparison
+from bagcert.evaluation.comparison.standings import Standing
+from bagcert.evaluation.comparison.tables import blank_page, filled
+from bagcert.files import write_atomically
+
+PAGE = "comparison.md"
+
+
+def write_page(out: Path, found: list[Standing]) -> list[Path]:
+    """Bring the tables of the page up to date, or begin one, and draw the figure; returns what was written."""
+    page = out / PAGE
+    text = page.read_text(encoding="utf-8") if page.exists() else blank_page()
+    write_atomically(page, filled(text, found).encode())
+    drawn = draw_comparison(found)
+    if drawn is None:
+        return [page]
+    figure = out / "figures" / f"{NAME}.svg"
+    write_atomically(figure, drawn.svg.encode())
+    write_atomically(figure.with_suffix(".png"), drawn.png)
+    return [page, figure]
