@@ -225,6 +225,12 @@ def test_pages_may_load_nothing_from_elsewhere(client: TestClient) -> None:
     assert client.get("/docs").status_code == 404
 
 
+def test_wrong_methods_are_told_the_right_one(client: TestClient) -> None:
+    for method, path, allowed in (("GET", "/v1/certify", "POST"), ("DELETE", "/v1/model", "GET"), ("POST", "/", "GET")):
+        response = client.request(method, path)
+        assert response.status_code == 405 and allowed in response.headers["allow"]
+
+
 def test_openapi_describes_every_answer(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
     paths = schema["paths"]

@@ -12,6 +12,7 @@ from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from bagcert.deploy.serving.answers import AttackAnswer, Certified, Health, ModelAnswer, Problem, SampleAnswer
 from bagcert.deploy.serving.attacking import AttackJob, parse_patch
@@ -60,8 +61,18 @@ def build_app(
     app.include_router(certify_routes(service), responses=REFUSALS)
     app.include_router(fact_routes(model, samples, bounds))
     app.include_router(watch_routes(metrics))
-    app.mount("/", StaticFiles(directory=PAGE, html=True))
+    add_page(app)
     return app
+
+
+def add_page(app: FastAPI) -> None:
+    """Files of the page for every path that is no route; a mount would also answer wrong methods of the routes."""
+    files, nothing = StaticFiles(directory=PAGE, html=True), app.router.default
+
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        await (files if scope["type"] == "http" else nothing)(scope, receive, send)
+
+    app.router.default = page
 
 
 def certify_routes(service: Service) -> APIRouter:
@@ -70,7 +81,9 @@ def certify_routes(service: Service) -> APIRouter:
 
     @router.post("/v1/certify")
     async def certify(
-        files: Annotated[list[UploadFile], File(description="pictures: PNG, JPEG, WebP, BMP or a still GIF")],
+        files: Annotated[
+            list[UploadFile], File(description="pictures: PNG, JPEG, WebP, BMP or a still GIF", min_length=1)
+        ],
         scores: Annotated[bool, Query(description="with the score maps")] = False,
         fail_safe: Annotated[bool, Query(description="abstain unless certified")] = False,
     ) -> Certified:
