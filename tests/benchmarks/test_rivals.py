@@ -1,0 +1,186 @@
+"""The rivals' runs on a stand-in for CIFAR-10: what they keep is what the comparison reads."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bagcert.attacks import AttackSettings
+from bagcert.defenses.load import card, load
+from bagcert.errors import UsageError
+from bagcert.evaluation.attacked import read_attack_rows
+from bagcert.evaluation.comparison.plan import MAIN_PATCH, PATCHES, RIVALS, Rival, attack_path, cost_path, rows_path
+from bagcert.evaluation.comparison.standings import Standing, standings
+from bagcert.evaluation.rows import Evaluation
+from bagcert.scorers.ablation import AblationConfig
+from bagcert.scorers.base import NetworkConfig
+from bagcert.scorers.cleanser import CleanserConfig
+from bagcert.scorers.interval import IntervalConfig
+from bagcert.scorers.residual import ResidualConfig
+from bagcert.training.loop import Order
+from bagcert.training.recipe import Recipe
+from benchmarks import rivals, rivals_runs
+from benchmarks.rivals_costs import passes
+from benchmarks.rivals_runs import Bench, carry_out, is_done, matching, recipe_of
+from benchmarks.rivals_scale import EFFORTS, FULL, PLANNED, TINY
+from tests.data.tiny_cifar10 import TinyCifar10
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def bench(tiny_cifar10: TinyCifar10, tmp_path: Path) -> Bench:
+    folder = tmp_path / "data" / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    for name, content in tiny_cifar10.batches.items():
+        (folder / name).write_bytes(content)
+    return Bench(TINY, tmp_path / "results", tmp_path / "work", tmp_path / "data")
+
+
+def standing_of(name: str, bench: Bench) -> Standing:
+    return next(standing for standing in standings(bench.results) if standing.name == name)
+
+
+@pytest.mark.parametrize("name", ["ds-row", "mask-bn", "ibp", "patchcleanser", "bagcert"])
+def test_a_rival_is_trained_certified_attacked_and_measured(name: str, bench: Bench) -> None:
+    assert not is_done(name, bench)
+    assert carry_out(name, bench).startswith("clean ")
+    assert is_done(name, bench)
+    standing, rival = standing_of(name, bench), rivals_runs.rival_of(name)
+    assert set(standing.results) == {Evaluation(patch, rule) for patch in PATCHES for rule in rival.rules}
+    assert all(shares.images == TINY.most for shares in standing.results.values())
+    assert standing.attack is not None and standing.attack.header["attack"]["steps"] == TINY.steps
+    assert standing.attack.header["precision"] == "float32"
+    cost = standing.cost
+    assert cost is not None and (cost.defense, cost.patch, cost.rule) == (name, MAIN_PATCH, rival.rules[0])
+    assert cost.seconds > 0 and cost.flops > 0 and cost.training.recipe == rival.entry.recipe
+    assert (cost.ties is None) == (name in ("ibp", "patchcleanser", "bagcert"))
+
+    kept = {path: path.read_bytes() for path in (bench.results / "rivals").iterdir()}
+    attack_path(bench.results, name).unlink()
+    assert not is_done(name, bench)
+    carry_out(name, bench)
+    rows = [rows_path(bench.results, part) for part in rival.parts]
+    assert all(path.read_bytes() == kept[path] for path in rows), "what is there is not made again"
+
+
+def test_weights_of_the_same_training_are_taken_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    carry_out("ds-column", bench)
+    trained: list[Path] = []
+    monkeypatch.setattr(rivals_runs, "train_quietly", lambda recipe, order: trained.append(order.out))
+    carry_out("mask-ds", bench)
+    assert trained == [bench.work / "ds-column"], "asked for once, and done already"
+    column, masked = load(bench.work / "ds-column"), load(bench.work / "mask-ds")
+    assert (masked.rule.name, masked.scorer.step.name) == ("masked", "softmax")
+    for name, value in column.scorer.state_dict().items():
+        assert torch.equal(masked.scorer.state_dict()[name], value)
+    cost = standing_of("mask-ds", bench).cost
+    assert cost is not None and cost.training.weights_of == "ds-column" and cost.ties is not None
+
+
+def test_of_a_shipped_model_only_costs_are_measured(bench: Bench) -> None:
+    assert carry_out("cifar10", bench).endswith("s for 10,000 images")
+    assert [path.name for path in (bench.results / "rivals").iterdir()] == ["cifar10.json"]
+    cost = standing_of("cifar10", bench).cost
+    assert cost is not None and cost.passes == 1 and cost.parameters > 10**6
+    assert cost.training.seconds == card("cifar10")["seconds"] and is_done("cifar10", bench)
+    path = cost_path(bench.results, "cifar10")
+    path.write_text(path.read_text().replace(cost.weights_sha256, "0"))
+    assert not is_done("cifar10", bench), "it has been shipped anew since"
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (ResidualConfig(width=2, kernels=(1,)), 1),
+        (AblationConfig(width=2, blocks=(1,)), 32),
+        (AblationConfig(width=2, blocks=(1,), kept=(12, 12)), 1024),
+        (CleanserConfig(width=2, blocks=(1,)), 666),
+        (IntervalConfig(widths=(2,), strides=(2,), features=2), 785),
+    ],
+)
+def test_passes_are_counted(config: NetworkConfig, expected: int) -> None:
+    assert passes(config.build((32, 32), (0.0,), (1.0,))) == expected
+
+
+def test_arithmetic_is_counted_for_one_image(bench: Bench) -> None:
+    """Stem, one block and head, for every ablation."""
+    carry_out("ds-row", bench)
+    cost = standing_of("ds-row", bench).cost
+    assert cost is not None
+    stem, block, head = 6 * 2 * 9 * 1024, 2 * 2 * 2 * 9 * 1024, 2 * 10
+    assert cost.flops == 32 * 2 * (stem + block + head)
+
+
+@pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.name)
+def test_the_planned_recipes_are_the_shipped_ones(rival: Rival) -> None:
+    recipe = recipe_of(rival, PLANNED)
+    assert recipe.network == rival.entry.network and recipe.evaluation.patch == MAIN_PATCH
+    assert recipe.evaluation.rule == rival.rules[0]
+
+
+def test_only_the_papers_own_network_is_cut(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, float | None] = {}
+
+    def note(recipe: Recipe, order: Order) -> None:
+        assert order.final and order.resume
+        asked[order.out.name] = order.minutes
+        raise UsageError("far enough")
+
+    monkeypatch.setattr(rivals_runs, "train_quietly", note)
+    planned = replace(bench, scale=PLANNED, cut_minutes=3.0)
+    for name in ("bagcert", "ds-row"):
+        with pytest.raises(UsageError, match="far enough"):
+            carry_out(name, planned)
+    assert asked == {"bagcert": 3.0, "ds-row": None}
+
+
+def test_efforts_are_those_that_the_page_states() -> None:
+    text = " ".join((Path(__file__).parents[2] / "docs" / "comparison.md").read_text().split())
+    assert EFFORTS.keys() == {"ds-block", "patchcleanser", "ibp"}
+    block, cleanser, ibp = (EFFORTS[name] for name in ("ds-block", "patchcleanser", "ibp"))
+    for words in (
+        f"the first {block.attacked} images, {block.attack.steps} steps of {block.attack.step_size}",
+        f"`patchcleanser` ({cleanser.attacked} images, {cleanser.attack.steps} steps of {cleanser.attack.step_size})",
+        f"on `ibp` ({ibp.attacked} images)",
+        f"`patchcleanser` ({cleanser.other_images:,} images)",
+        f"`ibp` in all ({ibp.images:,} images against 5x5, {ibp.other_images} against others",
+        f"{FULL.attack.steps} steps of {FULL.attack.step_size} on the first {FULL.attacked:,} images",
+    ):
+        assert words in text, words
+    assert FULL.attack == AttackSettings() == ibp.attack and block.images == cleanser.images == FULL.images == 10_000
+
+
+def test_runs_are_found_by_pattern_and_follow_each_other() -> None:
+    names = matching(["*"])
+    assert names[:4] == ["cifar10", "cifar10-votes", "ds-column", "mask-ds"] and names[-1] == "bagcert"
+    assert matching(["ds-*"]) == ["ds-column", "ds-row", "ds-block"]
+    with pytest.raises(UsageError, match=r"expected a rival or shipped model in .* got 'ipb'; did you mean 'ibp'"):
+        matching(["ipb"])
+
+
+def test_what_is_done_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def supervise(todo: list[str], bench: Bench, deadline: float) -> None:
+        seen.extend(todo)
+        rivals.work_off(todo, bench)
+
+    monkeypatch.setattr(rivals, "supervise", supervise)
+    options = {"tiny": True, "out": bench.results, "work": bench.work.parent, "data_dir": bench.data_dir}
+    rivals.main(["clipped-bagnet"], **options)  # type: ignore[arg-type]
+    rivals.main(["clipped-bagnet"], **options)  # type: ignore[arg-type]
+    assert seen == ["clipped-bagnet"]
+    assert len(read_attack_rows(attack_path(bench.results, "clipped-bagnet")).labels) == TINY.most
+    with pytest.raises(UsageError, match="expected another --out than results with --tiny"):
+        rivals.main(["clipped-bagnet"], tiny=True)
+
+
+def test_a_process_works_them_off_and_stops_in_time(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bench = Bench(TINY, tmp_path / "results", tmp_path / "work", tmp_path / "nothing")
+    rivals.supervise(["ds-row", "ibp"], bench, deadline=float("inf"))
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split(": failed: expected")[0] for line in lines] == ["ds-row", "ibp"]
+    rivals.supervise(["ds-row"], bench, deadline=0.0)
+    assert not capfd.readouterr().out
