@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Two test processes on two cores: a second thread in each only makes them wait for each other (3x slower).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: test quick lint bench mutants demo clean
+.PHONY: test quick lint bench mutants fuzz load demo clean
 
 test: lint
 	$(PYTEST) --durations=15
@@ -25,6 +25,12 @@ bench: $(READY)
 
 mutants: $(READY)
 	$(BIN)/python -m tests.mutation.run
+
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.deploy.serving.fuzz
+
+load: $(READY)
+	$(BIN)/python -m benchmarks.serving
 
 demo: $(READY)
 	$(BIN)/bagcert demo

@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -78,7 +79,9 @@ def main(
                 str(seed),
                 "--no-color",
             ]
-            done = subprocess.run([str(Path(sys.executable).parent / "st"), "run", f"{url}/openapi.json", *options])
+            tool = str(Path(sys.executable).parent / "st")
+            with tempfile.TemporaryDirectory() as folder:  # it leaves notes where it runs
+                done = subprocess.run([tool, "run", f"{url}/openapi.json", *options], cwd=folder)
             assert server.poll() is None, "the server has died"
             print(f"memory at the end: {resident(server.pid):.0f} MiB")
         finally:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bagcert.deploy.serving.batching import Batcher, Full
+from bagcert.deploy.serving.batching import Batcher, Full, Stage
 
 
 class Doubler:
-    """Doubles numbers; the first batch waits until it is let go, so that the others gather."""
+    """The first stage: doubles numbers; the first batch waits until it is let go, so that the others gather."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -34,10 +34,17 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(test)
 
 
-def opened(doubler: Doubler, size: int = 4, most_waiting: int = 100) -> Batcher[int, int]:
-    batcher: Batcher[int, int] = Batcher(doubler, size, most_waiting)
+def opened(doubler: Doubler, size: int = 4, most_waiting: int = 100) -> Batcher[int, list[int], int]:
+    batcher = Batcher(Stage(doubler, 1), Stage(one_less, 1), size, most_waiting)
     batcher.start()
     return batcher
+
+
+def one_less(doubled: list[int]) -> list[int]:
+    """The second stage."""
+    if 34 in doubled:
+        raise ArithmeticError("seventeen, doubled")
+    return [number - 1 for number in doubled]
 
 
 def test_what_comes_meanwhile_is_run_together_and_in_order() -> None:
@@ -50,8 +57,8 @@ def test_what_comes_meanwhile_is_run_together_and_in_order() -> None:
         await asyncio.sleep(0)
         assert batcher.waiting == 10
         doubler.let_go.set()
-        assert await first == [0]
-        assert await asyncio.gather(*others) == [[2 * number, 2 * number + 200] for number in range(1, 6)]
+        assert await first == [-1]
+        assert await asyncio.gather(*others) == [[2 * number - 1, 2 * number + 199] for number in range(1, 6)]
         assert doubler.batches == [[0], [1, 101, 2, 102], [3, 103, 4, 104], [5, 105]]
         await batcher.close()
 
@@ -70,7 +77,7 @@ def test_what_does_not_fit_is_refused_whole() -> None:
             await batcher.answers([2, 3])
         third = asyncio.create_task(batcher.answers([4]))
         doubler.let_go.set()
-        assert [await first, await second, await third] == [[0], [2], [8]]
+        assert [await first, await second, await third] == [[-1], [1], [7]]
         await batcher.close()
 
     run(test())
@@ -88,7 +95,7 @@ def test_closing_answers_what_was_accepted_and_takes_no_more() -> None:
             await batcher.answers([10])
         doubler.let_go.set()
         await closing
-        assert [await each for each in accepted] == [[2 * number] for number in range(9)]
+        assert [await each for each in accepted] == [[2 * number - 1] for number in range(9)]
 
     run(test())
 
@@ -105,20 +112,21 @@ def test_who_gave_up_is_left_out() -> None:
         first.cancel()
         await asyncio.sleep(0)
         doubler.let_go.set()
-        assert await patient == [6]
+        assert await patient == [5]
         assert doubler.batches == [[0], [3]]
         await batcher.close()
 
     run(test())
 
 
-def test_a_failure_reaches_its_own_batch_only() -> None:
+def test_a_failure_in_either_stage_reaches_its_own_batch_only() -> None:
     async def test() -> None:
         doubler = Doubler()
         doubler.let_go.set()
         batcher = opened(doubler, size=1)
-        results = await asyncio.gather(*(batcher.answers([job]) for job in (1, 13, 2)), return_exceptions=True)
-        assert results[0] == [2] and results[2] == [4] and isinstance(results[1], ArithmeticError)
+        results = await asyncio.gather(*(batcher.answers([job]) for job in (1, 13, 17, 2)), return_exceptions=True)
+        assert (results[0], results[3]) == ([1], [3])
+        assert [str(error) for error in results[1:3]] == ["thirteen", "seventeen, doubled"]
         await batcher.close()
 
     run(test())

@@ -12,7 +12,7 @@ from bagcert.defenses.defense import Defense
 from bagcert.deploy.audit.programs import Program, prepare
 from bagcert.deploy.serving.resizing import Pixels
 from bagcert.errors import UsageError
-from bagcert.rules import Certificate, IntegerScores, read_scores
+from bagcert.rules import Certificate, IntegerScores, Masked, read_scores
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.hiding import HidingScorer
 from bagcert.shapes import Images
@@ -52,13 +52,16 @@ class Model:
         self.image_size: Size = defense.scorer.footprint.image_size
         self.shapes = defense.threat.shapes
         self.square = max(min(shape) for shape in self.shapes)  # the largest square inside the threat
-        sides = range(self.square, 0, -1)
+        sides = [side for side in range(1, self.square + 1) if (side, side) not in self.shapes]
         self._smaller = {side: facing(defense, RectangleThreat(self.image_size, ((side, side),))) for side in sides}
         self.scores = defense.scores if program.backend == "torch" else onnx_scores(defense, program, self.channels)
 
     def answer(self, pictures: list[Pixels]) -> list[Found]:
         """What the defense says of each picture, all of the network's size."""
-        scores = self.scores(to_images(pictures))
+        return self.judge(self.scores(to_images(pictures)))
+
+    def judge(self, scores: IntegerScores) -> list[Found]:
+        """The same from scores: whole numbers, so that here threads and batches change nothing."""
         found = self.defense.certify_integers(scores)
         assert found.lead is not None and found.weakest_region is not None and found.weakest_class is not None
         squares = self.squares(scores, found)
@@ -73,22 +76,26 @@ class Model:
                 rival=int(found.weakest_class[index]),
                 scores=scores.values[index].numpy().astype(np.int32),
             )
-            for index in range(len(pictures))
+            for index in range(len(scores.values))
         ]
 
     def squares(self, scores: IntegerScores, found: Certificate) -> Tensor:
         """The side of the largest square that each answer is proven against under the rule's one set of masks.
 
         A certified answer is proven against every rectangle inside the threat's, so against its largest square. For the
-        others the same rule is asked about smaller squares, with the masks that produced the class.
+        others the same rule is asked about smaller squares, with the masks that produced the class. A square lies
+        inside a larger one, so whoever fails at one side would fail at the next: but for the bound of `masked`, which
+        may hold there all the same.
         """
         sides = torch.where(found.certified, self.square, 0)
-        for side, smaller in self._smaller.items():  # the largest first
-            open_ones = (sides == 0).nonzero().flatten()
-            if not len(open_ones):
+        left = (~found.certified).nonzero().flatten()
+        for side, smaller in self._smaller.items():  # from one pixel on
+            if not len(left):
                 break
-            proven = smaller.certify_integers(picked(scores, open_ones), exact=False).certified
-            sides[open_ones[proven]] = side
+            proven = smaller.certify_integers(picked(scores, left), exact=False).certified
+            sides[left[proven]] = side
+            if not isinstance(self.defense.rule, Masked):
+                left = left[proven]
         return sides
 
 

@@ -1,0 +1,207 @@
+"""What a server keeps of its model's speed under load, written to benchmarks/results/: make load
+
+    python -m benchmarks.serving --model cifar10 --clients 32 --seconds 120
+
+Clients send single test images over kept connections as fast as they are answered, and every answer is compared with
+what `Defense.certify` said offline. The raw speed is that of the network alone on full batches, with as many threads.
+It is measured before, between and after parts of the load, and the share is the median over the parts: the machine may
+be busy, and then it is so for both.
+"""
+
+import http.client
+import json
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor
+
+import bagcert
+from bagcert.data import load_dataset
+from bagcert.defenses.defense import Defense
+from bagcert.deploy.serving.pictures import to_png
+from benchmarks.calling import call
+
+RESULTS = Path(__file__).parent / "results" / "serving.json"
+PICTURES = 128
+RAW_SECONDS = 10.0
+FACTS = ("class", "certified", "lead", "weakest")
+
+
+@dataclass
+class Tally:
+    """What came of the requests of all clients."""
+
+    right: int = 0
+    wrong: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)  # each request
+
+
+def drive(
+    url: str,
+    files: list[bytes],
+    wanted: list[dict[str, Any]],
+    clients: int,
+    going_on: Callable[[], bool],
+    tally: Tally,
+) -> None:
+    """Ask from so many threads; each goes through the files from a place of its own while `going_on` says so."""
+    lock = threading.Lock()
+
+    def client(number: int) -> None:
+        connection = http.client.HTTPConnection(url.removeprefix("http://").strip("/"), timeout=120)
+        index = number * len(files) // clients
+        while going_on():
+            index = (index + 1) % len(files)
+            begun = time.perf_counter()
+            try:
+                found = ask(connection, files[index])
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                with lock:
+                    tally.lost.append(f"{type(error).__name__}: {error}")
+                connection.close()
+                continue
+            with lock:
+                tally.seconds.append(time.perf_counter() - begun)
+                if {name: found[name] for name in FACTS} == wanted[index]:
+                    tally.right += 1
+                else:
+                    tally.wrong.append(json.dumps([index, found]))
+        connection.close()
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def ask(connection: http.client.HTTPConnection, file: bytes) -> dict[str, Any]:
+    """The answer to one picture; anything but 200 is an error."""
+    body = b'--x\r\nContent-Disposition: form-data; name="files"; filename="p"\r\n\r\n' + file + b"\r\n--x--\r\n"
+    connection.request("POST", "/v1/certify", body, {"Content-Type": "multipart/form-data; boundary=x"})
+    response = connection.getresponse()
+    content = response.read()
+    if response.status != 200:
+        raise ValueError(f"status {response.status}: {content[:200]!r}")
+    (answer,) = json.loads(content)["answers"]
+    return dict(answer)
+
+
+def expected(defense: Defense, images: Tensor) -> list[dict[str, Any]]:
+    """What the server must say of each image."""
+    found = defense.certify(images)
+    assert found.lead is not None and found.weakest_region is not None
+    names = ("row", "column", "height", "width")
+    places = [dict(zip(names, place, strict=True)) for place in found.weakest_region.tolist()]
+    facts = zip(found.predicted.tolist(), found.certified.tolist(), found.lead.tolist(), places, strict=True)
+    return [dict(zip(FACTS, each, strict=True)) for each in facts]
+
+
+def raw_speed(defense: Defense, images: Tensor, seconds: float) -> float:
+    """Images a second of the network alone."""
+    batch, count = images[: defense.batch_size], 0
+    defense.scores(batch)
+    begun = time.perf_counter()
+    while time.perf_counter() < begun + seconds:
+        defense.scores(batch)
+        count += len(batch)
+    return count / (time.perf_counter() - begun)
+
+
+@contextmanager
+def serving(model: str, threads: int) -> Iterator[tuple[int, str]]:
+    """A server as users start it: its process and address."""
+    command = [sys.executable, "-m", "bagcert", "serve", model, "--port", "0", "--threads", str(threads)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            server.stdout.readline()
+            yield server.pid, server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def memory(process: int) -> float:
+    """Resident now, in MiB."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text(encoding="ascii"))
+    assert found is not None
+    return int(found[1]) / 2**10
+
+
+def measure(
+    model: Annotated[str, typer.Option(help="a shipped model")] = "cifar10",
+    clients: Annotated[int, typer.Option(min=1)] = 32,
+    seconds: Annotated[float, typer.Option(help="of load, in all")] = 120.0,
+    parts: Annotated[int, typer.Option(help="that the load is cut into", min=1)] = 4,
+    threads: Annotated[int | None, typer.Option(help="of the model; default: the cores", min=1)] = None,
+) -> None:
+    """Load one server; a lost or wrong answer is exit code 1."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    defense = bagcert.load(model)
+    images = next(load_dataset("cifar10").split("test").batches(PICTURES, "cpu")).images
+    levels = (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+    files, wanted = [to_png(each.numpy()) for each in levels], expected(defense, images)
+    tally, speeds = Tally(), list[float]()
+    with serving(model, torch.get_num_threads()) as (process, url):
+        drive(url, files, wanted, clients, once_each(clients), tally)  # warm
+        raw, held = [raw_speed(defense, images, RAW_SECONDS)], memory(process)
+        for _ in range(parts):
+            begun, before = time.monotonic(), tally.right
+            drive(url, files, wanted, clients, until(begun + seconds / parts), tally)
+            speeds.append((tally.right - before) / (time.monotonic() - begun))
+            raw.append(raw_speed(defense, images, RAW_SECONDS))
+        grown = memory(process)
+    shares = [2 * speed / (raw[number] + raw[number + 1]) for number, speed in enumerate(speeds)]
+    spent = sorted(tally.seconds)
+    result = {
+        "command": "python -m benchmarks.serving",
+        "model": model,
+        "clients": clients,
+        "seconds": seconds,
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads for the model",
+        "torch": torch.__version__,
+        "requests_answered_right": tally.right,
+        "answered_wrongly": len(tally.wrong),
+        "lost": len(tally.lost),
+        "images_per_second": [round(speed, 2) for speed in speeds],
+        "raw_images_per_second": [round(speed, 2) for speed in raw],
+        "share_of_raw": round(statistics.median(shares), 3),
+        "request_seconds": {"median": round(spent[len(spent) // 2], 2), "most": round(spent[-1], 2)},
+        "memory_mib": {"before": round(held), "after": round(grown)},
+    }
+    stored = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps({**stored, model: result}, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=2))
+    for words in (*tally.wrong[:5], *tally.lost[:5]):
+        print(words, file=sys.stderr)
+    if tally.wrong or tally.lost:
+        raise typer.Exit(1)
+
+
+def once_each(clients: int) -> Callable[[], bool]:
+    """True for so many calls."""
+    left = iter(range(clients))
+    return lambda: next(left, None) is not None
+
+
+def until(moment: float) -> Callable[[], bool]:
+    """True up to a moment of the monotonic clock."""
+    return lambda: time.monotonic() < moment
+
+
+if __name__ == "__main__":
+    call(measure)
