@@ -1,7 +1,9 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from bagcert.data import FolderDataset, FolderSettings, Framing, load_dataset
@@ -41,6 +43,36 @@ def test_default_framing_is_that_of_imagenet(root: Path) -> None:
     assert dataset.image_size == (224, 224)
     (batch,) = dataset.split("test").batches(6, "cpu")
     assert batch.images.shape == (6, 3, 224, 224)
+
+
+def test_resident_images_are_those_of_the_files(root: Path) -> None:
+    streamed, resident = FolderDataset(root, SMALL), FolderDataset(root, replace(SMALL, resident=True))
+    assert streamed.digest == resident.digest
+    for name in ("train", "validation", "train+validation", "test"):
+        for theirs, ours in zip(
+            streamed.split(name).batches(7, "cpu", epoch_seed=3),
+            resident.split(name).batches(7, "cpu", epoch_seed=3),
+            strict=True,
+        ):
+            assert torch.equal(theirs.images, ours.images)
+            assert torch.equal(theirs.labels, ours.labels)
+
+
+def test_too_many_pixels_to_be_resident_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bagcert.data.folder.MOST_RESIDENT", 40 * 8 * 8 * 3)
+    resident = FolderDataset(root, replace(SMALL, resident=True))
+    assert len(resident.split("train+validation")) == 40
+    monkeypatch.setattr("bagcert.data.folder.MOST_RESIDENT", 40 * 8 * 8 * 3 - 1)
+    with pytest.raises(
+        UsageError, match=r"GiB of pixels .* got .* in .*train; set data\.resident=false to stream them"
+    ):
+        FolderDataset(root, replace(SMALL, resident=True)).split("train")
+
+
+def test_a_folder_is_also_looked_for_among_the_data_sets(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_dataset(root.name, root.parent, SMALL).classes == ("cat", "dog")
+    monkeypatch.setenv("BAGCERT_DATA", str(root.parent))
+    assert load_dataset(root.name, folder=SMALL).digest == FolderDataset(root, SMALL).digest
 
 
 def test_train_and_validation_share_no_file(root: Path) -> None:

@@ -1,5 +1,6 @@
 """`bagcert train`: a recipe in, a run folder out."""
 
+import json
 import os
 import shlex
 import sys
@@ -23,7 +24,11 @@ def train(
     minutes: Annotated[float | None, typer.Option(help="measure the speed, then train as long as fits", min=0)] = None,
     out: Annotated[Path | None, typer.Option(help="the run folder; runs/RECIPE if not given")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint in the run folder")] = False,
+    data: Annotated[
+        str | None, typer.Option(help="instead of the recipe's data set: a folder with train/CLASS/* and val/CLASS/*")
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="leave out images that cannot be read")] = False,
     seed: Annotated[int, typer.Option(help="all randomness follows from it")] = 0,
     final: Annotated[bool, typer.Option("--final", help="train on the validation images too")] = False,
 ) -> None:
@@ -31,7 +36,8 @@ def train(
     folder = out or Path("runs") / Path(recipe).stem
     order = Order(out=folder, data_dir=data_dir, seed=seed, minutes=minutes, final=final, resume=resume)
     try:
-        train_recipe(load_recipe(recipe, settings or ()), order)
+        changes = [*(settings or ()), *([f"data.name={json.dumps(data)}"] if data is not None else [])]
+        train_recipe(load_recipe(recipe, [*changes, *(["data.skip_broken=true"] if skip_broken else [])]), order)
     except Stopped:
         if os.environ.get("RANK", "0") == "0":
             again = [word for word in sys.argv[1:] if word != "--resume"]

@@ -8,6 +8,7 @@ from bagcert.data.cifar10 import load_cifar10
 from bagcert.data.digits import load_digits
 from bagcert.data.fashion import load_fashion_mnist
 from bagcert.data.folder import FolderDataset, FolderSettings
+from bagcert.data.places import data_folder
 from bagcert.errors import unknown_name
 
 LOADERS: dict[str, Callable[[Path | None], Dataset]] = {
@@ -20,11 +21,13 @@ LOADERS: dict[str, Callable[[Path | None], Dataset]] = {
 def load_dataset(name_or_folder: str, data_dir: Path | None = None, folder: FolderSettings | None = None) -> Dataset:
     """A data set by its name, or a folder with one sub-folder per class, read as `folder` says.
 
-    Named data sets are looked for in `data_dir`, else in `BAGCERT_DATA`, else in `~/.cache/bagcert`.
+    Named data sets are looked for in `data_dir`, else in `BAGCERT_DATA`, else in `~/.cache/bagcert`; so are folders
+    that are not where their path says.
     """
     if name_or_folder in LOADERS:
         return LOADERS[name_or_folder](data_dir)
     path = Path(name_or_folder).expanduser()
+    path = path if path.is_dir() else data_folder(data_dir) / path
     if not path.is_dir():
         raise unknown_name("a folder or a data set", name_or_folder, LOADERS)
     return FolderDataset(path, folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bagcert.data.arrays import Arrays, ArraySource
 from bagcert.data.base import Dataset, Source
 from bagcert.data.decode import Framing, decode
 from bagcert.data.splits import check_split, training_positions
@@ -19,6 +20,7 @@ from bagcert.errors import UsageError
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 PARTS = ("train", "val")
+MOST_RESIDENT = 32 * 2**30  # bytes of pixels
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,14 @@ class FolderSettings:
     """How a folder is read; the defaults are ImageNet's usual ones.
 
     `Framing(resize=None, crop=64)` takes 64x64 images as they are. `skip_broken` reads every image once at loading,
-    leaves out those that cannot be read, and lists them in `FolderDataset.broken`.
+    leaves out those that cannot be read, and lists them in `FolderDataset.broken`. `resident` decodes every image once
+    and keeps all of them on the device: for folders that are small and read many times.
     """
 
     framing: Framing = field(default_factory=Framing)
     workers: int = field(default_factory=default_workers)
     skip_broken: bool = False
+    resident: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ class FolderDataset(Dataset):
             self.broken = find_broken(paths, self.settings)
             listings = {name: listing.without(self.broken, self.classes) for name, listing in listings.items()}
         self.listings = listings
+        self._decoded: dict[str, Arrays] = {}
         self.digest = folder_digest(folder, list(listings.values()), self.settings.framing)
 
     def split(self, name: str) -> Source:
@@ -139,7 +144,28 @@ class FolderDataset(Dataset):
                 f"lay the images out as {self.folder}/train/<class>/* and {self.folder}/val/<class>/*"
             )
         paths, labels = self.listings[part].paths, self.listings[part].labels
-        if name != "test":
-            positions = training_positions(name, labels)
-            paths, labels = tuple(paths[position] for position in positions.tolist()), labels[positions]
-        return FolderSource(paths, labels, self.settings.framing, self.settings.workers)
+        positions = torch.arange(len(labels)) if name == "test" else training_positions(name, labels)
+        if self.settings.resident:
+            return ArraySource(self.decoded(part), positions)
+        chosen = tuple(paths[position] for position in positions.tolist())
+        return FolderSource(chosen, labels[positions], self.settings.framing, self.settings.workers)
+
+    def decoded(self, part: str) -> Arrays:
+        """All images of a part, cut at the center, in memory."""
+        if part not in self._decoded:
+            listing = self.listings[part]
+            side = self.settings.framing.crop
+            size = len(listing.paths) * 3 * side**2
+            if size > MOST_RESIDENT:
+                raise UsageError(
+                    f"expected at most {MOST_RESIDENT / 2**30:.0f} GiB of pixels to keep on the device, "
+                    f"got {size / 2**30:.0f} in {self.folder / part}; set data.resident=false to stream them"
+                )
+            source = FolderSource(listing.paths, listing.labels, self.settings.framing, self.settings.workers)
+            images = torch.empty(len(listing.paths), 3, side, side, dtype=torch.uint8)
+            filled = 0
+            for batch in source.bytes_in_order():
+                images[filled : filled + len(batch)] = batch
+                filled += len(batch)
+            self._decoded[part] = Arrays(images, listing.labels)
+        return self._decoded[part]

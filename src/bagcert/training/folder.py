@@ -2,6 +2,7 @@
 
 recipe.toml              the resolved recipe
 log.jsonl, tensorboard/  numbers over the steps
+broken.txt               the images that were left out, and why; only if there are any
 checkpoint.safetensors   all that training needs to go on; gone when the run is finished
 weights.safetensors      the final weights, float32
 config.json              what the weights are, their SHA-256, and how they came about
@@ -9,7 +10,8 @@ config.json              what the weights are, their SHA-256, and how they came 
 
 import json
 import platform
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -44,6 +46,10 @@ class RunFolder:
     def config(self) -> Path:
         return self.path / CONFIG
 
+    @property
+    def broken(self) -> Path:
+        return self.path / "broken.txt"
+
     def check(self, resume: bool) -> None:
         """Refuse to train over another run."""
         if self.config.exists():
@@ -53,6 +59,11 @@ class RunFolder:
 
     def write_recipe(self, recipe: Recipe) -> None:
         write_atomically(self.path / "recipe.toml", write_toml(recipe.table()).encode())
+
+    def list_broken(self, complaints: Sequence[str]) -> None:
+        """Say which images are not trained on."""
+        write_atomically(self.broken, "".join(f"{complaint}\n" for complaint in complaints).encode())
+        print(f"left out {len(complaints)} images that cannot be read: {self.broken}", file=sys.stderr)
 
 
 def save_run(folder: RunFolder, scorer: BuiltScorer, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

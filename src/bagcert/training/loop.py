@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from bagcert.data import load_dataset
+from bagcert.data import FolderDataset, load_dataset
 from bagcert.training.folder import RunFolder
 from bagcert.training.interrupt import Stopped, StopRequest, stop_signals
 from bagcert.training.meter import Meter
@@ -39,7 +39,9 @@ def train(recipe: Recipe, order: Order) -> None:
     resumes = folder.checkpoint.exists()  # asked before any other process can write one
     with joined_world() as world, stop_signals() as stop:
         _tune(world.device)
-        dataset = load_dataset(recipe.data.name, order.data_dir)
+        dataset = load_dataset(recipe.data.name, order.data_dir, recipe.data.folder)
+        if isinstance(dataset, FolderDataset) and dataset.broken and world.leads:
+            folder.list_broken(list(dataset.broken.values()))
         source = dataset.split("train+validation" if order.final else "train")
         trainer = Trainer(recipe, dataset, source, order.seed, world)
         run = Run(folder, trainer, dataset, final=order.final)
@@ -65,7 +67,9 @@ def _steps(run: Run, reporter: Reporter, stop: StopRequest) -> None:
     saved = time.monotonic()
     batches = trainer.batches(run.step)
     while run.step < run.steps:
-        meter.losses.append(trainer.step(run.step, run.steps, next(batches)))
+        with meter.waiting():
+            batch = next(batches)
+        meter.losses.append(trainer.step(run.step, run.steps, batch))
         run.step += 1
         # Only here, in evaluations and for checkpoints does this process wait for the device.
         logs = run.step % log_every == 0 or run.step == run.steps
@@ -73,8 +77,9 @@ def _steps(run: Run, reporter: Reporter, stop: StopRequest) -> None:
             loss = meter.loss(world)
             if not math.isfinite(loss):
                 raise run.diverged()
+            waited = meter.waited()
             speed, left = meter.pace(run.step)
-            reporter.row(run.step, {"loss": loss, "images_per_second": speed})
+            reporter.row(run.step, {"loss": loss, "images_per_second": speed, "waited_for_images": waited})
             reporter.show(run.step, loss, speed, left)
         if run.step in marks:
             run.accuracy = run.evaluate()

@@ -1,6 +1,8 @@
 """The running numbers of a training process."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -16,12 +18,29 @@ class Meter:
         self.steps, self.batch_size = steps, batch_size
         self._first, self._begun = step, time.monotonic()
         self._last = (step, self._begun)
+        self._waited = 0.0
 
     def loss(self, world: World) -> float:
         """The mean loss since the last call, over all processes; waits for the device."""
         mean = world.sum(torch.stack(self.losses).mean()) / world.size
         self.losses.clear()
         return float(mean)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around what brings the next images."""
+        begun = time.monotonic()
+        yield
+        self._waited += time.monotonic() - begun
+
+    def waited(self) -> float:
+        """The share of the time since the last `pace` that went by waiting for images.
+
+        The device waits no longer than that: it may still have had earlier steps to do.
+        """
+        share = self._waited / max(time.monotonic() - self._last[1], 1e-9)
+        self._waited = 0.0
+        return min(1.0, share)
 
     def rest(self) -> None:
         """Leave the time since the last `pace` out of the next one: it went into something else than steps."""

@@ -8,6 +8,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from bagcert.data import FolderSettings, Framing
 from bagcert.errors import UsageError, unknown_name
 from bagcert.scorers.base import NetworkConfig
 from bagcert.scorers.networks import NETWORKS, UNNAMED, read_network
@@ -25,6 +26,16 @@ class DataConfig:
     flip: bool = True  # App. A.1.1
     crop_padding: int = 4  # App. A.1.1
     cutout: int = 0  # side of a blank square
+    # Of image folders only: the defaults are ImageNet's usual ones.
+    resize: int = 256  # of the shorter side; 0: as it is
+    crop: int = 224  # side of the square that is cut out
+    resident: bool = False  # decode all images once and keep them on the device
+    skip_broken: bool = False  # leave out images that cannot be read
+
+    @property
+    def folder(self) -> FolderSettings:
+        framing = Framing(self.resize or None, self.crop)
+        return FolderSettings(framing, skip_broken=self.skip_broken, resident=self.resident)
 
 
 @dataclass(frozen=True)
