@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := .venv-peers
 
 # Two test processes on two cores: a second thread in each only makes them wait for each other (3x slower).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
@@ -35,10 +36,22 @@ load: $(READY)
 demo: $(READY)
 	$(BIN)/bagcert demo
 
+# The outside check: the Adversarial Robustness Toolbox on our weights, in an environment of its own.
+peers: $(PEERS)/.ready
+	OMP_NUM_THREADS=1 $(PEERS)/bin/pytest tests/peers
+	OMP_NUM_THREADS=1 $(PEERS)/bin/python -m benchmarks.rivals_art
+
+# `packaging` is imported by the toolbox but not asked for.
+$(PEERS)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(PEERS)
+	echo '*' > $(PEERS)/.gitignore
+	$(PEERS)/bin/pip install --quiet -c constraints.txt -e . adversarial-robustness-toolbox==1.20.1 packaging 'pytest<9.2'
+	touch $@
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[all,dev]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants
+	rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants
