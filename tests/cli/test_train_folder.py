@@ -44,7 +44,7 @@ def varied_files(work: Path) -> Iterator[tuple[str, bytes]]:
         else:
             picture = colors.convert(mode)
         path = work / f"one{ending}"
-        picture.save(path, **({"exif": rotated} if ending == ".JPEG" else {}))
+        picture.save(path, exif=rotated if ending == ".JPEG" else Image.Exif())
         yield ending, path.read_bytes()
         path.unlink()
 

@@ -31,7 +31,7 @@ def pattern_data(monkeypatch: pytest.MonkeyPatch) -> ArrayDataset:
     """The patterns, as what every recipe of the test trains on."""
     facts = (("rows", "columns", "checkers"), ((0.5,), (0.3,)))
     data = ArrayDataset("patterns", *facts, train=patterns(150, 0), test=patterns(30, 1), digest="patterns-1")
-    monkeypatch.setattr("bagcert.training.loop.load_dataset", lambda name, data_dir: data)
+    monkeypatch.setattr("bagcert.training.loop.load_dataset", lambda name, data_dir, folder: data)
     return data
 
 
