@@ -50,7 +50,7 @@ class Scale:
 
 
 PLAIN = "network.positions=false"  # the paper's networks do not know where they look
-FULL = Scale((PLAIN, "network.width=256"), 12, 10, 20, 10_000, 1_000, AttackSettings.steps)
+FULL = Scale((PLAIN, "network.width=192"), 12, 10, 20, 10_000, 1_000, AttackSettings.steps)
 # To rehearse on a CPU.
 TINY = Scale((PLAIN, "network.width=4", "training.batch_size=20"), 0.005, 0.005, 2, 20, 2, 2)
 
