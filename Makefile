@@ -8,7 +8,7 @@ PEERS := .venv-peers
 # Two test processes on two cores: a second thread in each only makes them wait for each other (3x slower).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: test quick lint bench mutants fuzz load demo clean
+.PHONY: test quick lint bench mutants fuzz load demo peers clean
 
 test: lint
 	$(PYTEST) --durations=15
