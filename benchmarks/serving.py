@@ -4,22 +4,23 @@
 
 Clients send single test images over kept connections as fast as they are answered, and every answer is compared with
 what `Defense.certify` said offline. The raw speed is that of the network alone on full batches, with as many threads.
-It is measured before, between and after parts of the load, and the share is the median over the parts: the machine may
-be busy, and then it is so for both.
+It is measured before, between and after parts of the load, and the share is the median over the parts.
+
+On a machine that others use, too, wall time says little: who has more threads gets more of it. The processor time of an
+image, raw and served, is told as well; with one thread, which never waits for another, their ratio is a lower bound of
+the share on quiet cores, where the server's other work has a core of its own.
 """
 
-import http.client
 import json
+import os
 import platform
 import re
 import statistics
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,72 +33,11 @@ from bagcert.data import load_dataset
 from bagcert.defenses.defense import Defense
 from bagcert.deploy.serving.pictures import to_png
 from benchmarks.calling import call
+from benchmarks.serving_clients import FACTS, Tally, drive, once_each, until
 
 RESULTS = Path(__file__).parent / "results" / "serving.json"
 PICTURES = 128
 RAW_SECONDS = 10.0
-FACTS = ("class", "certified", "lead", "weakest")
-
-
-@dataclass
-class Tally:
-    """What came of the requests of all clients."""
-
-    right: int = 0
-    wrong: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)  # each request
-
-
-def drive(
-    url: str,
-    files: list[bytes],
-    wanted: list[dict[str, Any]],
-    clients: int,
-    going_on: Callable[[], bool],
-    tally: Tally,
-) -> None:
-    """Ask from so many threads; each goes through the files from a place of its own while `going_on` says so."""
-    lock = threading.Lock()
-
-    def client(number: int) -> None:
-        connection = http.client.HTTPConnection(url.removeprefix("http://").strip("/"), timeout=120)
-        index = number * len(files) // clients
-        while going_on():
-            index = (index + 1) % len(files)
-            begun = time.perf_counter()
-            try:
-                found = ask(connection, files[index])
-            except (OSError, http.client.HTTPException, ValueError) as error:
-                with lock:
-                    tally.lost.append(f"{type(error).__name__}: {error}")
-                connection.close()
-                continue
-            with lock:
-                tally.seconds.append(time.perf_counter() - begun)
-                if {name: found[name] for name in FACTS} == wanted[index]:
-                    tally.right += 1
-                else:
-                    tally.wrong.append(json.dumps([index, found]))
-        connection.close()
-
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def ask(connection: http.client.HTTPConnection, file: bytes) -> dict[str, Any]:
-    """The answer to one picture; anything but 200 is an error."""
-    body = b'--x\r\nContent-Disposition: form-data; name="files"; filename="p"\r\n\r\n' + file + b"\r\n--x--\r\n"
-    connection.request("POST", "/v1/certify", body, {"Content-Type": "multipart/form-data; boundary=x"})
-    response = connection.getresponse()
-    content = response.read()
-    if response.status != 200:
-        raise ValueError(f"status {response.status}: {content[:200]!r}")
-    (answer,) = json.loads(content)["answers"]
-    return dict(answer)
 
 
 def expected(defense: Defense, images: Tensor) -> list[dict[str, Any]]:
@@ -110,15 +50,15 @@ def expected(defense: Defense, images: Tensor) -> list[dict[str, Any]]:
     return [dict(zip(FACTS, each, strict=True)) for each in facts]
 
 
-def raw_speed(defense: Defense, images: Tensor, seconds: float) -> float:
-    """Images a second of the network alone."""
+def raw_speed(defense: Defense, images: Tensor, seconds: float) -> tuple[float, float]:
+    """Of the network alone: images a second, and processor seconds an image."""
     batch, count = images[: defense.batch_size], 0
     defense.scores(batch)
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), time.process_time()
     while time.perf_counter() < begun + seconds:
         defense.scores(batch)
         count += len(batch)
-    return count / (time.perf_counter() - begun)
+    return count / (time.perf_counter() - begun), (time.process_time() - used) / count
 
 
 @contextmanager
@@ -132,6 +72,12 @@ def serving(model: str, threads: int) -> Iterator[tuple[int, str]]:
             yield server.pid, server.stdout.readline().strip()
         finally:
             server.terminate()
+
+
+def processor_seconds(process: int) -> float:
+    """What a process has used so far, by all of its threads."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(process: int) -> float:
@@ -159,16 +105,18 @@ def measure(
     with serving(model, torch.get_num_threads()) as (process, url):
         drive(url, files, wanted, clients, once_each(clients), tally)  # warm
         raw, held = [raw_speed(defense, images, RAW_SECONDS)], memory(process)
+        used, answered = processor_seconds(process), tally.right
         for _ in range(parts):
             begun, before = time.monotonic(), tally.right
             drive(url, files, wanted, clients, until(begun + seconds / parts), tally)
             speeds.append((tally.right - before) / (time.monotonic() - begun))
             raw.append(raw_speed(defense, images, RAW_SECONDS))
-        grown = memory(process)
-    shares = [2 * speed / (raw[number] + raw[number + 1]) for number, speed in enumerate(speeds)]
+        grown, served = memory(process), (processor_seconds(process) - used) / (tally.right - answered)
+    shares = [2 * speed / (raw[number][0] + raw[number + 1][0]) for number, speed in enumerate(speeds)]
+    alone = statistics.median(cost for _, cost in raw)
     spent = sorted(tally.seconds)
     result = {
-        "command": "python -m benchmarks.serving",
+        "command": "python -m benchmarks.serving",  # with these settings
         "model": model,
         "clients": clients,
         "seconds": seconds,
@@ -178,8 +126,10 @@ def measure(
         "answered_wrongly": len(tally.wrong),
         "lost": len(tally.lost),
         "images_per_second": [round(speed, 2) for speed in speeds],
-        "raw_images_per_second": [round(speed, 2) for speed in raw],
+        "raw_images_per_second": [round(speed, 2) for speed, _ in raw],
         "share_of_raw": round(statistics.median(shares), 3),
+        "processor_ms_per_image": {"raw": round(1000 * alone, 1), "served": round(1000 * served, 1)},
+        "share_by_processor_time": round(alone / served, 3),
         "request_seconds": {"median": round(spent[len(spent) // 2], 2), "most": round(spent[-1], 2)},
         "memory_mib": {"before": round(held), "after": round(grown)},
     }
@@ -190,17 +140,6 @@ def measure(
         print(words, file=sys.stderr)
     if tally.wrong or tally.lost:
         raise typer.Exit(1)
-
-
-def once_each(clients: int) -> Callable[[], bool]:
-    """True for so many calls."""
-    left = iter(range(clients))
-    return lambda: next(left, None) is not None
-
-
-def until(moment: float) -> Callable[[], bool]:
-    """True up to a moment of the monotonic clock."""
-    return lambda: time.monotonic() < moment
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """`bagcert serve`: a model behind HTTP, whose answers carry their proofs."""
 
+import ipaddress
 import socket
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 import typer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 SHUTDOWN_SECONDS = 180  # for what was accepted: more than any request may take
 CONNECTIONS = 1024  # open at once, with or without a request
+QUIET: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
 
 
 def serve(
@@ -46,33 +48,34 @@ def serve(
     from bagcert.deploy.serving.app import build_app
     from bagcert.deploy.serving.model import Model
 
+    if token == "":
+        raise UsageError("expected a token, got an empty one; leave out --token and BAGCERT_TOKEN, or choose one")
+    listening = listen(host, port)  # first: while the model is loaded, connections wait instead of being turned away
     warnings.filterwarnings("ignore", module="PIL")  # its remarks on strangers' metadata
     if threads is not None:
         torch.set_num_threads(threads)
     facts = card(model)
     defense = load(model).against(patch or facts["patch"], rule or facts["rule"])
-    program = Program(backend, batch=defense.batch_size)
     about = {"weights_sha256": facts["weights_sha256"], "version": versions()["bagcert"]}
-    served = Model(Path(model).name, defense, program, about)
-    listening = listen(host, port)
+    served = Model(Path(model).name, defense, Program(backend, batch=defense.batch_size), about)
     app = build_app(served, sample_pictures(str(facts["data"]["name"]), served, data_dir), token=token)
-    settings = uvicorn.Config(
-        app,
-        log_level="warning",
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        server_header=False,
-        access_log=False,
-        limit_concurrency=CONNECTIONS,
-    )
-    address = f"[{host}]" if ":" in host else host
-    typer.echo(f"{served.name}: {defense.threat.describe()}, {defense.rule.name}; scores by {program}")
-    typer.echo(f"http://{address}:{listening.getsockname()[1]}/")
+    settings = uvicorn.Config(app, timeout_graceful_shutdown=SHUTDOWN_SECONDS, limit_concurrency=CONNECTIONS, **QUIET)
+    announce(served, listening, open_to_all=token is None)
     with suppress(KeyboardInterrupt):  # raised again by uvicorn once all is answered
         uvicorn.Server(settings).run(sockets=[listening])
 
 
+def announce(served: "Model", listening: socket.socket, open_to_all: bool) -> None:
+    """What is served, by which arithmetic, and where."""
+    defense, (host, port) = served.defense, listening.getsockname()[:2]
+    typer.echo(f"{served.name}: {defense.threat.describe()}, {defense.rule.name}; scores by {served.program}")
+    typer.echo(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
+    if open_to_all and not ipaddress.ip_address(host).is_loopback:
+        typer.echo("anyone who can reach this address may use it; --token asks who it is", err=True)
+
+
 def listen(host: str, port: int) -> socket.socket:
-    """The socket; from here on connections wait instead of being turned away."""
+    """The socket that connections come to."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:

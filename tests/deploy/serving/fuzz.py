@@ -5,7 +5,6 @@ every time, and memory must stay where it was after the first files.
 """
 
 import random
-import re
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import Annotated
 import httpx2
 import typer
 
+from benchmarks.serving import memory
 from tests.deploy.serving.conftest import file_of, photos
 from tests.deploy.serving.mutations import mutate, seeds
 
@@ -25,16 +25,9 @@ ROUND = 500
 MOST_GROWTH_MIB = 48  # of the last rounds beyond the first ones; one large picture takes as much for a moment
 
 
-def resident(process: int) -> float:
-    """MiB."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text(encoding="ascii"))
-    assert found is not None
-    return int(found[1]) / 2**10
-
-
 def send_files(url: str, server: int, files: int, seed: int) -> Counter[int]:
     """Mutated files in rounds; returns how often each status was given."""
-    draw, stock, statuses, memory = random.Random(seed), seeds(), Counter[int](), list[float]()
+    draw, stock, statuses, held = random.Random(seed), seeds(), Counter[int](), list[float]()
     good = file_of(photos()[-1])
 
     def send(file: tuple[int, bytes]) -> int:
@@ -49,9 +42,9 @@ def send_files(url: str, server: int, files: int, seed: int) -> Counter[int]:
         while statuses.total() < files:
             statuses.update(pool.map(send, enumerate([mutate(stock, draw) for _ in range(ROUND)])))
             assert client.post("/v1/certify", files={"files": good}).json() == wanted
-            memory.append(resident(server))
-            print(f"{statuses.total()} files, {dict(statuses)}, {memory[-1]:.0f} MiB", flush=True)
-    begun, ended = max(memory[: len(memory) // 4 + 1]), max(memory[-(len(memory) // 4 + 1) :])
+            held.append(memory(server))
+            print(f"{statuses.total()} files, {dict(statuses)}, {held[-1]:.0f} MiB", flush=True)
+    begun, ended = max(held[: len(held) // 4 + 1]), max(held[-(len(held) // 4 + 1) :])
     assert ended < begun + MOST_GROWTH_MIB, f"memory grew from {begun:.0f} to {ended:.0f} MiB"
     return statuses
 
@@ -83,7 +76,7 @@ def main(
             with tempfile.TemporaryDirectory() as folder:  # it leaves notes where it runs
                 done = subprocess.run([tool, "run", f"{url}/openapi.json", *options], cwd=folder)
             assert server.poll() is None, "the server has died"
-            print(f"memory at the end: {resident(server.pid):.0f} MiB")
+            print(f"memory at the end: {memory(server.pid):.0f} MiB")
         finally:
             server.terminate()
     sys.exit(done.returncode)

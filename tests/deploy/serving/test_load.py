@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from bagcert.deploy.serving.model import to_images
-from benchmarks.serving import Tally, drive, expected, once_each
+from benchmarks.serving import expected
+from benchmarks.serving_clients import Tally, drive, once_each
 from tests.deploy.serving.conftest import file_of, photos, small_model
 
 

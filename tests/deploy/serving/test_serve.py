@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bagcert.cli.serve import sample_pictures
+from bagcert.cli.serve import announce, sample_pictures
 from bagcert.defenses.load import load
 from bagcert.deploy.serving.model import to_images
 from tests.cli.calling import call
@@ -96,6 +96,21 @@ def test_an_address_in_use_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: 
         port = str(taken.getsockname()[1])
         assert call(monkeypatch, "serve", "cifar10", "--port", port) == 2
     assert f"expected a free address, got 127.0.0.1:{port} (Address already in use)" in capsys.readouterr().err
+
+
+def test_an_empty_token_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("BAGCERT_TOKEN", "")
+    assert call(monkeypatch, "serve", "cifar10", "--token", "") == 2
+    assert "expected a token, got an empty one" in capsys.readouterr().err
+
+
+def test_an_open_address_is_remarked_on(capsys: pytest.CaptureFixture[str]) -> None:
+    for host, open_to_all, told in (("127.0.0.1", True, False), ("0.0.0.0", False, False), ("0.0.0.0", True, True)):
+        with socket.create_server((host, 0)) as listening:
+            announce(small_model(), listening, open_to_all)
+            printed = capsys.readouterr()
+            assert f"http://{host}:{listening.getsockname()[1]}/" in printed.out
+        assert ("anyone who can reach this address may use it" in printed.err) is told
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def build_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.start()
+        await service.start()
         yield
         await service.close()
 
@@ -78,6 +78,7 @@ def add_page(app: FastAPI) -> None:
 def certify_routes(service: Service) -> APIRouter:
     """What the model is asked."""
     router, model, limits = APIRouter(), service.model, service.limits
+    most_maps = max(1, limits.score_numbers // model.score_numbers)
 
     @router.post("/v1/certify")
     async def certify(
@@ -88,6 +89,8 @@ def certify_routes(service: Service) -> APIRouter:
         fail_safe: Annotated[bool, Query(description="abstain unless certified")] = False,
     ) -> Certified:
         """The class of each picture, and what is proven about it."""
+        if scores and len(files) > most_maps:
+            raise Refused(413, f"expected up to {most_maps} files with scores, got {len(files)}; send several requests")
         pictures = await service.read([file.file for file in files])
         found = await service.certify([pixels for pixels, _ in pictures])
         return Certified(

@@ -20,12 +20,13 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+CLOSE = {"Connection": "close"}  # so that no more of a body is sent than was read
 GUARDED = ("/v1/", "/metrics")  # what a token is needed for
 ROUTES = ("/v1/certify", "/v1/attack", "/v1/model", "/v1/samples", "/health", "/metrics", "/openapi.json", "/")
 
 
 class Door:
-    """Wraps the application; refusals here close the connection, so that no more of the body is sent."""
+    """Wraps the application: it counts, guards, and adds what every answer carries."""
 
     def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, token: str | None) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
@@ -48,7 +49,7 @@ class Door:
         try:
             self.check(scope)
         except Refused as refused:
-            headers = {**(refused.headers or {}), "Connection": "close"}
+            headers = {**(refused.headers or {}), **CLOSE}
             await JSONResponse({"detail": refused.detail}, refused.status_code, headers)(scope, receive, answer)
             return
         self.inside += 1
@@ -86,7 +87,9 @@ class Bounded:
             message = await asyncio.wait_for(self.receive(), max(0.0, self.ends - time.monotonic()))
         except TimeoutError:
             raise Refused(
-                408, f"expected the whole request within {self.limits.body_seconds:g} s, got a part"
+                408,
+                f"expected the whole request within {self.limits.body_seconds:g} s, got a part; send less, or faster",
+                CLOSE,
             ) from None
         self.bytes_left -= len(message.get("body", b""))
         if self.bytes_left < 0:
@@ -96,11 +99,13 @@ class Bounded:
 
 
 def too_large(limits: Limits) -> Refused:
-    return Refused(413, f"expected a request of up to {limits.body_bytes} bytes, got more; send fewer or smaller files")
+    words = f"expected a request of up to {limits.body_bytes} bytes, got more; send fewer or smaller files"
+    return Refused(413, words, CLOSE)
 
 
 def busy(limits: Limits) -> Refused:
-    return Refused(503, "expected a free place, got a full queue; try again later", limits.retry_seconds)
+    words = "expected a free place, got a full queue; try again later"
+    return Refused(503, words, {"Retry-After": str(limits.retry_seconds)})
 
 
 def route_of(path: str) -> str:

@@ -11,6 +11,7 @@ class Limits:
     files: int = 64  # in one request
     pixels: int = 2**24  # of one picture, told by its header before anything is decoded
     side: int = 2**14
+    score_numbers: int = 2**20  # in all score maps of one answer
     requests: int = 128  # being received, decoded or waited for
     waiting_images: int = 512
     waiting_attacks: int = 4

@@ -1,5 +1,6 @@
 """The served model: pixels in, what its defense says of them out."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -50,6 +51,7 @@ class Model:
         self.name, self.defense, self.program, self.facts = name, defense, program, facts
         self.channels = defense.scorer.config.channels
         self.image_size: Size = defense.scorer.footprint.image_size
+        self.score_numbers = len(defense.classes) * math.prod(defense.scorer.footprint.grid)  # in one map
         self.shapes = defense.threat.shapes
         self.square = max(min(shape) for shape in self.shapes)  # the largest square inside the threat
         sides = [side for side in range(1, self.square + 1) if (side, side) not in self.shapes]

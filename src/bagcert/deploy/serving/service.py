@@ -40,11 +40,11 @@ class Service:
         self._attacks = Batcher(attack, shown, 1, limits.waiting_attacks)
         metrics.waiting.set_function(lambda: self._images.waiting)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begin to work; the first pass, which is slow, is over before the first request comes."""
-        self.model.answer([np.zeros((*self.model.image_size, self.model.channels), np.uint8)])
         self._images.start()
         self._attacks.start()
+        await self._images.answers([np.zeros((*self.model.image_size, self.model.channels), np.uint8)])
 
     async def close(self) -> None:
         """Answer what was accepted, then stop."""
