@@ -8,7 +8,19 @@ import torch
 from torch import Tensor
 
 from bagcert.certify import certify_scores
-from bagcert.rules import EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, capped_sum, trimmed_sum
+from bagcert.rules import (
+    EveryRegion,
+    LargestRegion,
+    Masked,
+    Monotone,
+    Rule,
+    TwoMask,
+    capped_sum,
+    read_scores,
+    trimmed_sum,
+)
+from bagcert.rules.rule import CHUNK_CELLS
+from bagcert.threats import Footprint, Layer, parse_threat
 from tests.rules import slow
 from tests.rules.slow import Inference, Region
 
@@ -124,6 +136,40 @@ def test_every_region_is_exact_up_to_ties(setting: int) -> None:
                     attacked[own][i][j], attacked[rival][i][j] = low, high
                 reached |= slow.total(attacked, rival) >= slow.total(attacked, own)
         assert reached != bool(certificate.certified[number])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", range(len(SETTINGS)))
+def test_worst_ranks_are_those_of_the_worst_maps(setting: int) -> None:
+    """For any class, not the predicted one only: over every attacked map, how many rivals reach its sum at once."""
+    grid, patch, field, classes, values = SETTINGS[setting]
+    regions = slow.dilated_regions(grid, patch, field)
+    maps = random_maps(300 + setting, 20, classes, grid, values)
+    threat = parse_threat(f"{patch[0]}x{patch[1]}", grid)
+    footprint = Footprint.of_layers([Layer(field, 1, 1, field // 2)], grid).regions(threat).maximal()
+    scores = read_scores(maps, (min(values), max(values)))
+    labels = torch.arange(len(maps)) % classes
+    ranks = EveryRegion().worst_rank(scores, labels, footprint)
+    for number, clean in enumerate(maps.tolist()):
+        own, worst = int(labels[number]), 1
+        for region in regions:
+            for attacked in slow.attacked_maps(clean, region, values):
+                sums = [slow.total(attacked, label) for label in range(classes)]
+                worst = max(worst, sum(rival >= sums[own] for rival in sums))
+        assert int(ranks[number]) == worst
+    certificate = EveryRegion().certify(scores, footprint)
+    tops = EveryRegion().worst_rank(scores, certificate.predicted, footprint)
+    assert torch.equal(tops == 1, certificate.certified)
+
+
+def test_worst_ranks_of_many_images_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = random_maps(400, 30, 5, (6, 6), (0, 1))
+    regions = Footprint.of_layers([Layer(1, 1, 1, 0)], (6, 6)).regions(parse_threat("1x1", (6, 6))).maximal()
+    labels = torch.arange(30) % 5
+    whole = EveryRegion().worst_rank(read_scores(maps, (0, 1)), labels, regions)
+    monkeypatch.setitem(CHUNK_CELLS, "cpu", 1)
+    assert torch.equal(EveryRegion().worst_rank(read_scores(maps, (0, 1)), labels, regions), whole)
+    assert len(set(whole.tolist())) > 2
 
 
 def test_masked_lead_equals_the_lemma() -> None:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+import torch
 from torch import Tensor
 
-from bagcert.rules.rule import Certificate, Rule, own, weakest
+from bagcert.rules.rule import Certificate, Rule, own, rivals_only, weakest
 from bagcert.rules.scores import IntegerScores
 from bagcert.threats import Regions
 
@@ -55,14 +56,35 @@ class EveryRegion(Rule):
         return sums(scores.values).argmax(dim=1)
 
     def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
-        low, high = scores.need_bounds(self.name)
         predicted = self._predict(scores, regions)
+        return weakest(self._leads(scores, predicted, regions), predicted, regions)
+
+    @torch.no_grad()
+    def worst_rank(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
+        """The worst rank by the sums that a patch can push each image's class [b] to, int64 [b]; the best rank is 1.
+
+        A class keeps its rank above a rival at l while Condition 3.2 holds for the two. Inside R(l) the attacker can
+        set the class to lo and all rivals to hi at once, so 1 plus the number of rivals for which it fails is the rank
+        there, a tie counted as lost. For the predicted class, rank 1 is the certificate; rank 5 or better keeps it, or
+        the true label, among the five best.
+        """
+        regions = self._fitting(scores, regions)
+        parts = self._parts(scores, regions)
+        ranks = []
+        for part, mine in zip(parts, torch.split(classes, [len(part.values) for part in parts]), strict=True):
+            leads = rivals_only(self._leads(part, mine, regions), mine)  # b k n
+            ranks.append(1 + (leads <= 0).sum(dim=1).amax(dim=1))
+        return torch.cat(ranks)
+
+    def _leads(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
+        """What the worst attack leaves of the lead of each image's class over every class, for each region: [b k n]."""
+        low, high = scores.need_bounds(self.name)
         most = outside(scores.high, regions)  # b k n
-        least = outside(own(scores.low, predicted)[:, None], regions)  # b 1 n
+        least = outside(own(scores.low, classes)[:, None], regions)  # b 1 n
         taken = (high - low) * regions.sizes  # int64, for any bounds
         if int(taken.max()) < 2**30:
             taken = taken.to(most.dtype)  # sums stay below 2**28 where they are int32
-        return weakest(least - taken - most, predicted, regions)
+        return least - taken - most
 
 
 def sums(scores: Tensor) -> Tensor:
