@@ -1,19 +1,23 @@
 """Every rival trained, certified, attacked and timed on one GPU: the rows behind `bagcert compare`.
 
     python -m benchmarks.rivals                              (all of them, the paper's own network last)
-    python -m benchmarks.rivals --minutes 9 --runs 'ds-*'    (what fits; the same command goes on)
+    python -m benchmarks.rivals --minutes 9 --processes 3    (what fits; the same command goes on)
     python -m benchmarks.rivals --runs bagcert --paper-minutes 20
     python -m benchmarks.rivals --tiny --out /tmp/results    (a rehearsal on a CPU)
 
 Each is trained by its recipe on all 50,000 training images, certified against five patches by the rules that apply, and
 attacked on the first 1,000 test images by its own rule. Three are too slow for all of that, and `rivals_scale.EFFORTS`
-says what they do instead; the rows and the tables name their images. Of the shipped models only costs are measured. One
-after the other, for a time beside another run would say nothing. Not measured yet: about 28 minutes of one H200 are
-planned, by counted arithmetic, and 8 more for the paper's own network.
+says what they do instead; the rows and the tables name their images. Some processes may share the GPU. The paper's own
+network follows on its own, and then the costs are measured, one after the other: a time beside another run would say
+nothing. Of the shipped models only costs are measured. Not measured yet: by counted arithmetic about 34 minutes of one
+H200 one after the other, perhaps 20 with three processes, and what the paper's own network is given.
 """
 
 import multiprocessing
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Annotated
 
@@ -24,15 +28,19 @@ from bagcert.errors import UsageError
 from bagcert.evaluation.figures.plan import RESULTS
 from bagcert.training.interrupt import Stopped
 from benchmarks.calling import call
-from benchmarks.rivals_runs import Bench, carry_out, is_done, matching
+from benchmarks.rivals_costs import measure
+from benchmarks.rivals_runs import Bench, is_done, is_prepared, jobs, matching, prepare
 from benchmarks.rivals_scale import PLANNED, TINY
 from benchmarks.sweep import STOPPING_SECONDS, wait_for
+
+Job = list[str]  # names, to be worked on one after the other
 
 
 def main(
     runs: Annotated[list[str] | None, typer.Option(metavar="NAME", help="such as ibp or 'ds-*'")] = None,
     minutes: Annotated[float | None, typer.Option(help="stop in time; the same command goes on")] = None,
     paper_minutes: Annotated[float, typer.Option(help="of training the paper's own network", min=0)] = 8.0,
+    processes: Annotated[int, typer.Option(help="runs that share the device", min=1)] = 1,
     tiny: Annotated[bool, typer.Option("--tiny", help="a rehearsal, whose numbers mean nothing")] = False,
     out: Annotated[Path, typer.Option(help="the folder of stored rows")] = RESULTS,
     work: Annotated[Path, typer.Option(help="run folders and rows that are not complete")] = Path("runs/rivals"),
@@ -42,9 +50,13 @@ def main(
     if tiny and out == RESULTS:
         raise UsageError(f"expected another --out than {RESULTS} with --tiny, got it; rehearsed rows are no results")
     chosen = matching(runs or ["*"])
-    bench = Bench(TINY if tiny else PLANNED, out, work / "tiny" if tiny else work, data_dir, paper_minutes)
-    todo = [name for name in chosen if not is_done(name, bench)]
-    supervise(todo, bench, time.monotonic() + 60 * minutes if minutes is not None else float("inf"))
+    bench = Bench(TINY if tiny else PLANNED, out, work / "tiny" if tiny else work, data_dir, paper_minutes, processes)
+    deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
+    first, last = jobs(chosen, bench)
+    supervise(prepare, first, bench, processes, deadline)
+    supervise(prepare, last, replace(bench, processes=1), 1, deadline)
+    ready = [name for name in chosen if is_prepared(name, bench) and not is_done(name, bench)]
+    supervise(measure_job, [[name] for name in ready], bench, 1, deadline)
     left = [name for name in chosen if not is_done(name, bench)]
     typer.echo(f"{len(chosen) - len(left)} of {len(chosen)} done" + (f"; not yet: {', '.join(left)}" if left else ""))
     if left:
@@ -52,29 +64,43 @@ def main(
         raise typer.Exit(1)
 
 
-def supervise(todo: list[str], bench: Bench, deadline: float) -> None:
-    """Let a process of its own work the runs off until the deadline; what it is at then is kept."""
-    worker = multiprocessing.get_context("spawn").Process(target=work_off, args=(todo, bench))
-    worker.start()
+def measure_job(job: Job, bench: Bench) -> str:
+    return f"{job[0]}: {measure(job[0], bench)}"
+
+
+def supervise(
+    step: Callable[[Job, Bench], str], todo: list[Job], bench: Bench, processes: int, deadline: float
+) -> None:
+    """Let some processes work the jobs off until the deadline; what they are at then is kept."""
+    context = multiprocessing.get_context("spawn")
+    queue: Queue[Job | None] = context.Queue()
+    count = min(processes, len(todo))
+    for job in [*todo, *[None] * count]:
+        queue.put(job)
+    workers = [context.Process(target=work_off, args=(step, queue, bench)) for _ in range(count)]
     try:
-        wait_for([worker], deadline)
+        for worker in workers:
+            worker.start()
+        wait_for(workers, deadline)
     finally:
-        worker.terminate()  # training saves a checkpoint; rows are on disk batch by batch
-        wait_for([worker], time.monotonic() + STOPPING_SECONDS)
-        worker.kill()
+        for worker in workers:
+            worker.terminate()  # training saves a checkpoint; rows are on disk batch by batch
+        wait_for(workers, time.monotonic() + STOPPING_SECONDS)
+        for worker in workers:
+            worker.kill()
 
 
-def work_off(todo: list[str], bench: Bench) -> None:
-    """One run after the other; one that fails does not stop the others."""
-    for name in todo:
+def work_off(step: Callable[[Job, Bench], str], queue: "Queue[Job | None]", bench: Bench) -> None:
+    """Take jobs until there are none; one that fails does not stop the others."""
+    while (job := queue.get()) is not None:
         begun = time.monotonic()
         try:
-            words = carry_out(name, bench)
+            words = step(job, bench)
         except Stopped:
             return
         except (UsageError, RuntimeError) as error:  # also what the device says when its memory is full
-            words = f"failed: {error}"
-        print(f"{name}: {words} ({time.monotonic() - begun:.0f} s)", flush=True)
+            words = f"{', '.join(job)} failed: {error}"
+        print(f"{words} ({time.monotonic() - begun:.0f} s)", flush=True)
         torch.compiler.reset()  # else the ninth network of a process would no longer be compiled
 
 

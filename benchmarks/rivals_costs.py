@@ -1,19 +1,24 @@
 """What one decision of a defense costs: passes, arithmetic, time; and what its paper's tie rule would add."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bagcert.defenses.defense import Defense
-from bagcert.evaluation.comparison.costs import Cost, Ties, Training
-from bagcert.evaluation.comparison.ties import Harmless, added_by_ties
+from bagcert.defenses.load import card, shipped_models
+from bagcert.errors import UsageError
+from bagcert.evaluation.comparison.costs import Cost, Ties, Training, write_cost
+from bagcert.evaluation.comparison.plan import MAIN_PATCH, OURS, cost_path
+from bagcert.evaluation.comparison.ties import TIE_RULES, added_by_ties
 from bagcert.evaluation.rows import Evaluation
 from bagcert.scorers.ablation import AblationScorer
 from bagcert.scorers.base import BuiltScorer, Scorer
 from bagcert.scorers.cleanser import CleanserScorer
 from bagcert.scorers.interval import IntervalScorer
-from bagcert.training.folder import device_name
+from bagcert.training.folder import RunFolder
+from benchmarks.rivals_runs import Bench, one_precision, rival_of, trained, training_facts
 from benchmarks.storing import Subject
 from benchmarks.table1 import BATCH, measured
 
@@ -38,45 +43,55 @@ def flops(defense: Defense) -> int:
     return int(counter.get_total_flops())
 
 
-@dataclass(frozen=True)
-class Meter:
-    """On which device, in which arithmetic."""
+def measure(name: str, bench: Bench) -> str:
+    """Write what a rival or a shipped model costs; returns the time in words."""
+    if name in OURS:
+        facts = card(name)
+        folder, rule, training = shipped_models()[name], facts["rule"], training_facts(facts, facts["command"])
+    else:
+        rival = rival_of(name)
+        folder, rule = bench.work / name, rival.rules[0]
+        if not RunFolder(folder).config.exists():
+            raise UsageError(
+                f"expected the run of the rows of {name} in {folder}, got none; remove {name}* to repeat it"
+            )
+        training = trained(rival, bench, folder)
+    with one_precision(Subject.find(folder, name, bench.data_dir)) as subject:
+        found = cost(subject, Evaluation(MAIN_PATCH, rule), bench.scale.effort(name).timed, training)
+    write_cost(cost_path(bench.results, name), found)
+    return f"{found.seconds:.1f} s for 10,000 images"
 
-    device: torch.device
-    precision: str
 
-    def cost(
-        self,
-        subject: Subject,
-        evaluation: Evaluation,
-        images: int,
-        training: Training,
-        tie_rule: tuple[str, Harmless] | None = None,
-    ) -> Cost:
-        """Time network and rule on the first images, scaled to 10,000."""
-        pixels = next(iter(subject.source.batches(min(images, len(subject.source)), self.device))).images
-        # No larger than the images: a pass that is filled up would be timed as if it were full.
-        size = min(BATCH[self.device.type], len(pixels))
-        defense = replace(subject.defense.against(evaluation.patch, evaluation.rule), batch_size=size)
-        spent = measured(subject.header["model"], defense, pixels, repeats=1)
-        seconds = (spent["network_seconds"] + spent["rule_seconds"]) * 10_000 / len(pixels)
-        ties = None
-        if tie_rule is not None:
-            words, harmless = tie_rule
-            ties = Ties(words, int(added_by_ties(defense, defense.scores(pixels), harmless).sum()))
-        return Cost(
-            defense=subject.header["model"],
-            weights_sha256=subject.header["weights_sha256"],
-            patch=evaluation.patch,
-            rule=evaluation.rule,
-            device=device_name(self.device),
-            torch=torch.__version__,
-            precision=self.precision,
-            passes=passes(defense.scorer),
-            flops=flops(defense),
-            parameters=spent["parameters"],
-            images=len(pixels),
-            seconds=round(seconds, 3),
-            training=training,
-            ties=ties,
-        )
+def cost(subject: Subject, evaluation: Evaluation, images: int, training: Training) -> Cost:
+    """Time network and rule on the first images, scaled to 10,000."""
+    header, device = subject.header, next(subject.defense.scorer.parameters()).device
+    pixels = next(iter(subject.source.batches(min(images, len(subject.source)), device))).images
+    # No larger than the images: a pass that is filled up would be timed as if it were full.
+    size = min(BATCH[device.type], len(pixels))
+    defense = replace(subject.defense.against(evaluation.patch, evaluation.rule), batch_size=size)
+    spent = measured(header["model"], defense, pixels, repeats=1)
+    seconds = (spent["network_seconds"] + spent["rule_seconds"]) * 10_000 / len(pixels)
+    return Cost(
+        defense=header["model"],
+        weights_sha256=header["weights_sha256"],
+        patch=evaluation.patch,
+        rule=evaluation.rule,
+        device=header["device"],
+        torch=header["versions"]["torch"],
+        precision=header["precision"],
+        passes=passes(defense.scorer),
+        flops=flops(defense),
+        parameters=spent["parameters"],
+        images=len(pixels),
+        seconds=round(seconds, 3),
+        training=training,
+        ties=ties(header["model"], defense, pixels),
+    )
+
+
+def ties(name: str, defense: Defense, pixels: Tensor) -> Ties | None:
+    """What the paper's tie rule would add on these images; nothing where it has none."""
+    if name not in TIE_RULES:
+        return None
+    words, harmless = TIE_RULES[name]
+    return Ties(words, int(added_by_ties(defense, defense.scores(pixels), harmless).sum()))

@@ -1,5 +1,6 @@
-"""What one rival's run does: train, certify, attack, and measure what it costs."""
+"""What one rival's run does: train, certify, attack."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,31 +10,21 @@ from typing import Any
 
 import torch
 
-from bagcert.defenses.load import card, shipped_models
+from bagcert.defenses.load import card
 from bagcert.errors import unknown_name
-from bagcert.evaluation.comparison.costs import Training, read_cost, write_cost
-from bagcert.evaluation.comparison.plan import (
-    MAIN_PATCH,
-    OURS,
-    RIVALS,
-    Rival,
-    attack_path,
-    cost_path,
-    rows_path,
-)
-from bagcert.evaluation.comparison.ties import TIE_RULES
-from bagcert.evaluation.rows import Evaluation
-from bagcert.files import read_tensors
+from bagcert.evaluation.comparison.costs import Training, read_cost
+from bagcert.evaluation.comparison.plan import OURS, RIVALS, Rival, attack_path, cost_path, rows_path
+from bagcert.files import read_json, read_tensors, write_atomically
 from bagcert.scorers.networks import kind_of
 from bagcert.scorers.saved import load_scorer
 from bagcert.training.folder import RunFolder, save_run
 from bagcert.training.loop import Order
 from bagcert.training.recipe import Recipe, load_recipe
-from benchmarks.rivals_costs import Meter
 from benchmarks.rivals_scale import PLANNED, Scale
 from benchmarks.storing import Subject
 from benchmarks.sweep_runs import train_quietly
 
+BESIDE = "beside.json"  # in a run folder: how many processes shared the device
 CUT = "bagcert"  # the paper's own network, whose 350 epochs are cut to minutes
 
 
@@ -46,6 +37,7 @@ class Bench:
     work: Path  # run folders and rows that are not complete
     data_dir: Path | None = None
     cut_minutes: float = 8.0
+    processes: int = 1  # that share the device
 
 
 def matching(patterns: list[str]) -> list[str]:
@@ -59,56 +51,58 @@ def matching(patterns: list[str]) -> list[str]:
     return [name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def is_done(name: str, bench: Bench) -> bool:
-    """Are all files there? Of a shipped model that has been shipped anew since, its costs are not."""
-    cost = cost_path(bench.results, name)
+def jobs(names: list[str], bench: Bench) -> tuple[list[list[str]], list[list[str]]]:
+    """What is left to train, certify and attack, and after that on its own what is cut to minutes.
+
+    One job each, but one after the other where weights are taken over.
+    """
+    groups: dict[str, list[str]] = {}
+    for rival in (rival_of(name) for name in names if not is_prepared(name, bench)):
+        groups.setdefault(rival.weights_of or rival.name, []).append(rival.name)
+    last = [groups.pop(CUT)] if CUT in groups else []
+    return list(groups.values()), last
+
+
+def is_prepared(name: str, bench: Bench) -> bool:
+    """Are all rows there? Those of a shipped model come with it."""
     if name in OURS:
-        return cost.exists() and read_cost(cost).weights_sha256 == card(name)["weights_sha256"]
-    rival = rival_of(name)
-    parts = (rows_path(bench.results, part) for part in rival.parts)
-    return all(path.exists() for path in (*parts, attack_path(bench.results, name), cost))
+        return True
+    parts = (rows_path(bench.results, part) for part in rival_of(name).parts)
+    return all(path.exists() for path in (*parts, attack_path(bench.results, name)))
+
+
+def is_done(name: str, bench: Bench) -> bool:
+    """Are its costs there too? Not where a shipped model has been shipped anew since."""
+    cost = cost_path(bench.results, name)
+    if not is_prepared(name, bench) or not cost.exists():
+        return False
+    return name not in OURS or read_cost(cost).weights_sha256 == card(name)["weights_sha256"]
 
 
 def rival_of(name: str) -> Rival:
     return next(rival for rival in RIVALS if rival.name == name)
 
 
-def carry_out(name: str, bench: Bench) -> str:
-    """Do what is left; returns the numbers in words."""
-    return measure_ours(name, bench) if name in OURS else run_rival(rival_of(name), bench)
+def prepare(names: list[str], bench: Bench) -> str:
+    """Do what is left of a job but measuring its costs; returns the numbers in words."""
+    return "; ".join(f"{name}: {run(rival_of(name), bench)}" for name in names)
 
 
-def measure_ours(name: str, bench: Bench) -> str:
-    """A shipped model has rows already: only its costs are measured."""
-    subject = Subject.find(shipped_models()[name], name, bench.data_dir)
-    facts = card(name)
-    own = Evaluation(MAIN_PATCH, facts["rule"])
-    with one_precision(subject) as (subject, meter):
-        cost = meter.cost(subject, own, bench.scale.effort(name).timed, training_facts(facts, facts["command"]))
-    write_cost(cost_path(bench.results, name), cost)
-    return f"{cost.seconds:.1f} s for 10,000 images"
-
-
-def run_rival(rival: Rival, bench: Bench) -> str:
-    """Train on all training images (nothing is chosen by these runs), certify, attack, measure."""
+def run(rival: Rival, bench: Bench) -> str:
+    """Train on all training images (nothing is chosen by these runs), certify, attack."""
     folder, effort = bench.work / rival.name, bench.scale.effort(rival.name)
-    facts = trained(rival, bench, folder)
-    subject = Subject.find(folder, rival.name, bench.data_dir)
-    with one_precision(subject) as (subject, meter):
-        shares = None
+    training = trained(rival, bench, folder)
+    words = f"{training.seconds:.0f} s of training"
+    with one_precision(Subject.find(folder, rival.name, bench.data_dir)) as subject:
         for part, evaluations in rival.parts.items():
             images = effort.images if rival.main in evaluations else effort.other_images
             rows = subject.certify(evaluations, images, folder, rows_path(bench.results, part))
-            shares = rows.accuracies(rival.main) if rival.main in evaluations else shares
+            if rival.main in evaluations:
+                shares = rows.accuracies(rival.main)
+                words += f", clean {shares.clean:.2%}, certified {shares.certified:.2%}"
         attack = attack_path(bench.results, rival.name)
         attacked = subject.attack(rival.main, effort.attacked, effort.attack, folder, attack)
-        cost = meter.cost(subject, rival.main, effort.timed, facts, TIE_RULES.get(rival.name))
-    write_cost(cost_path(bench.results, rival.name), cost)
-    assert shares is not None
-    return (
-        f"clean {shares.clean:.2%}, certified {shares.certified:.2%}, attacked {attacked.attacked_accuracy:.2%}; "
-        f"{cost.seconds:.1f} s for 10,000 images, {facts.seconds:.0f} s of training"
-    )
+    return f"{words}, attacked {attacked.attacked_accuracy:.2%}"
 
 
 def recipe_of(rival: Rival, scale: Scale) -> Recipe:
@@ -122,9 +116,12 @@ def trained(rival: Rival, bench: Bench, folder: Path) -> Training:
     """Train what is left, or take over the weights of a training that is the same."""
     recipe = recipe_of(rival, bench.scale)
     if rival.weights_of is None:
-        minutes = bench.cut_minutes if rival.name == CUT and bench.scale is PLANNED else None
-        train_quietly(recipe, Order(folder, bench.data_dir, final=True, resume=True, minutes=minutes))
-        return training_facts(card(folder), rival.entry.recipe)
+        minutes = bench.cut_minutes if rival.name == CUT and bench.scale == PLANNED else None
+        if not RunFolder(folder).config.exists():
+            write_atomically(folder / BESIDE, json.dumps({"processes": bench.processes}).encode())
+            train_quietly(recipe, Order(folder, bench.data_dir, final=True, resume=True, minutes=minutes))
+        beside = read_json(folder / BESIDE)["processes"] - 1
+        return replace(training_facts(card(folder), rival.entry.recipe), beside=beside)
     other = rival_of(rival.weights_of)
     facts = trained(other, bench, bench.work / other.name)
     if not RunFolder(folder).config.exists():
@@ -149,9 +146,9 @@ def training_facts(facts: dict[str, Any], recipe: str) -> Training:
 
 
 @contextmanager
-def one_precision(subject: Subject) -> Iterator[tuple[Subject, Meter]]:
+def one_precision(subject: Subject) -> Iterator[Subject]:
     """Certify, attack and measure in one arithmetic, which the rows name: bfloat16 on a GPU, as in training."""
     device = next(subject.defense.scorer.parameters()).device
-    precision = "bfloat16" if device.type == "cuda" else "float32"
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-        yield replace(subject, header={**subject.header, "precision": precision}), Meter(device, precision)
+    half = device.type == "cuda"
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+        yield replace(subject, header={**subject.header, "precision": "bfloat16" if half else "float32"})

@@ -1,5 +1,7 @@
 """The rivals' runs on a stand-in for CIFAR-10: what they keep is what the comparison reads."""
 
+import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +23,8 @@ from bagcert.scorers.residual import ResidualConfig
 from bagcert.training.loop import Order
 from bagcert.training.recipe import Recipe
 from benchmarks import rivals, rivals_runs
-from benchmarks.rivals_costs import passes
-from benchmarks.rivals_runs import Bench, carry_out, is_done, matching, recipe_of
+from benchmarks.rivals_costs import measure, passes
+from benchmarks.rivals_runs import Bench, is_done, is_prepared, jobs, matching, prepare, recipe_of
 from benchmarks.rivals_scale import EFFORTS, FULL, PLANNED, TINY
 from tests.data.tiny_cifar10 import TinyCifar10
 
@@ -38,6 +40,12 @@ def bench(tiny_cifar10: TinyCifar10, tmp_path: Path) -> Bench:
     return Bench(TINY, tmp_path / "results", tmp_path / "work", tmp_path / "data")
 
 
+def carry_out(name: str, bench: Bench) -> None:
+    if not is_prepared(name, bench):
+        prepare([name], bench)
+    measure(name, bench)
+
+
 def standing_of(name: str, bench: Bench) -> Standing:
     return next(standing for standing in standings(bench.results) if standing.name == name)
 
@@ -45,8 +53,9 @@ def standing_of(name: str, bench: Bench) -> Standing:
 @pytest.mark.parametrize("name", ["ds-row", "mask-bn", "ibp", "patchcleanser", "bagcert"])
 def test_a_rival_is_trained_certified_attacked_and_measured(name: str, bench: Bench) -> None:
     assert not is_done(name, bench)
-    assert carry_out(name, bench).startswith("clean ")
-    assert is_done(name, bench)
+    words = prepare([name], bench)
+    assert words.startswith(f"{name}: ") and "certified" in words and not is_done(name, bench)
+    assert measure(name, bench).endswith("s for 10,000 images") and is_done(name, bench)
     standing, rival = standing_of(name, bench), rivals_runs.rival_of(name)
     assert set(standing.results) == {Evaluation(patch, rule) for patch in PATCHES for rule in rival.rules}
     assert all(shares.images == TINY.most for shares in standing.results.values())
@@ -60,27 +69,28 @@ def test_a_rival_is_trained_certified_attacked_and_measured(name: str, bench: Be
     kept = {path: path.read_bytes() for path in (bench.results / "rivals").iterdir()}
     attack_path(bench.results, name).unlink()
     assert not is_done(name, bench)
-    carry_out(name, bench)
+    prepare([name], bench)
     rows = [rows_path(bench.results, part) for part in rival.parts]
     assert all(path.read_bytes() == kept[path] for path in rows), "what is there is not made again"
 
 
 def test_weights_of_the_same_training_are_taken_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    carry_out("ds-column", bench)
+    carry_out("ds-column", replace(bench, processes=3))
     trained: list[Path] = []
     monkeypatch.setattr(rivals_runs, "train_quietly", lambda recipe, order: trained.append(order.out))
     carry_out("mask-ds", bench)
-    assert trained == [bench.work / "ds-column"], "asked for once, and done already"
+    assert not trained
     column, masked = load(bench.work / "ds-column"), load(bench.work / "mask-ds")
     assert (masked.rule.name, masked.scorer.step.name) == ("masked", "softmax")
     for name, value in column.scorer.state_dict().items():
         assert torch.equal(masked.scorer.state_dict()[name], value)
     cost = standing_of("mask-ds", bench).cost
-    assert cost is not None and cost.training.weights_of == "ds-column" and cost.ties is not None
+    assert cost is not None and cost.ties is not None
+    assert (cost.training.weights_of, cost.training.beside) == ("ds-column", 2)
 
 
 def test_of_a_shipped_model_only_costs_are_measured(bench: Bench) -> None:
-    assert carry_out("cifar10", bench).endswith("s for 10,000 images")
+    assert measure("cifar10", bench).endswith("s for 10,000 images")
     assert [path.name for path in (bench.results / "rivals").iterdir()] == ["cifar10.json"]
     cost = standing_of("cifar10", bench).cost
     assert cost is not None and cost.passes == 1 and cost.parameters > 10**6
@@ -129,10 +139,10 @@ def test_only_the_papers_own_network_is_cut(bench: Bench, monkeypatch: pytest.Mo
         raise UsageError("far enough")
 
     monkeypatch.setattr(rivals_runs, "train_quietly", note)
-    planned = replace(bench, scale=PLANNED, cut_minutes=3.0)
+    planned = pickle.loads(pickle.dumps(replace(bench, scale=PLANNED, cut_minutes=3.0)))  # as a worker gets it
     for name in ("bagcert", "ds-row"):
         with pytest.raises(UsageError, match="far enough"):
-            carry_out(name, planned)
+            prepare([name], planned)
     assert asked == {"bagcert": 3.0, "ds-row": None}
 
 
@@ -160,27 +170,45 @@ def test_runs_are_found_by_pattern_and_follow_each_other() -> None:
         matching(["ipb"])
 
 
-def test_what_is_done_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
+def test_jobs_are_what_is_left(bench: Bench) -> None:
+    first, last = jobs(matching(["*"]), bench)
+    assert first[0] == ["ds-column", "mask-ds"] and last == [["bagcert"]]
+    assert sorted(name for job in [*first, *last] for name in job) == sorted(rival.name for rival in RIVALS)
+    prepare(["ds-row"], bench)
+    assert jobs(["cifar10", "ds-row", "ibp"], bench) == ([["ibp"]], [])
 
-    def supervise(todo: list[str], bench: Bench, deadline: float) -> None:
-        seen.extend(todo)
-        rivals.work_off(todo, bench)
+
+def test_costs_of_a_lost_run_are_not_those_of_another(bench: Bench) -> None:
+    prepare(["clipped-bagnet"], bench)
+    (bench.work / "clipped-bagnet" / "config.json").unlink()
+    with pytest.raises(UsageError, match=r"expected the run of the rows of clipped-bagnet in .*, got none"):
+        measure("clipped-bagnet", bench)
+
+
+def test_what_is_done_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    def supervise(
+        step: Callable[[list[str], Bench], str], todo: list[list[str]], bench: Bench, processes: int, deadline: float
+    ) -> None:
+        for job in todo:
+            seen.append((step.__name__, job))
+            step(job, bench)
 
     monkeypatch.setattr(rivals, "supervise", supervise)
     options = {"tiny": True, "out": bench.results, "work": bench.work.parent, "data_dir": bench.data_dir}
     rivals.main(["clipped-bagnet"], **options)  # type: ignore[arg-type]
     rivals.main(["clipped-bagnet"], **options)  # type: ignore[arg-type]
-    assert seen == ["clipped-bagnet"]
+    assert seen == [("prepare", ["clipped-bagnet"]), ("measure_job", ["clipped-bagnet"])]
     assert len(read_attack_rows(attack_path(bench.results, "clipped-bagnet")).labels) == TINY.most
     with pytest.raises(UsageError, match="expected another --out than results with --tiny"):
         rivals.main(["clipped-bagnet"], tiny=True)
 
 
-def test_a_process_works_them_off_and_stops_in_time(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_processes_work_them_off_and_stop_in_time(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     bench = Bench(TINY, tmp_path / "results", tmp_path / "work", tmp_path / "nothing")
-    rivals.supervise(["ds-row", "ibp"], bench, deadline=float("inf"))
+    rivals.supervise(prepare, [["ds-column", "mask-ds"], ["ibp"]], bench, 1, deadline=float("inf"))
     lines = capfd.readouterr().out.splitlines()
-    assert [line.split(": failed: expected")[0] for line in lines] == ["ds-row", "ibp"]
-    rivals.supervise(["ds-row"], bench, deadline=0.0)
+    assert [line.split(" failed: expected")[0] for line in lines] == ["ds-column, mask-ds", "ibp"]
+    rivals.supervise(prepare, [["ds-row"]], bench, 1, deadline=0.0)
     assert not capfd.readouterr().out

@@ -41,7 +41,11 @@ def fill_rival(results: Path, rival: Rival, device: str = "NVIDIA H200") -> None
 
 def fill_cost(results: Path, name: str, digest: str, seconds: float, device: str = "NVIDIA H200") -> None:
     tie_rule = TIE_RULES.get(name)
-    training = Training("recipe", 32.0, 90.0, device, weights_of="ds-column" if name == "mask-ds" else "")
+    training = (
+        Training("recipe", 32.0, 90.0, device, 2, "ds-column")
+        if name == "mask-ds"
+        else Training("recipe", 32.0, 90.0, device)
+    )
     write_cost(
         cost_path(results, name),
         Cost(

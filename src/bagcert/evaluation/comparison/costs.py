@@ -17,6 +17,7 @@ class Training:
     epochs: float
     seconds: float
     device: str
+    beside: int = 0  # other runs that shared the device, which made it longer
     weights_of: str = ""  # the rival whose training this was, where it is another one
 
 
