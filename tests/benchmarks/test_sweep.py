@@ -88,7 +88,7 @@ def test_only_the_log_of_a_score_function_is_kept(bench: Bench, monkeypatch: pyt
 def test_recipes_are_those_of_the_paper_but_smaller(run: SweepRun) -> None:
     recipe = recipe_of(run, FULL)
     network = recipe.table()["network"]
-    assert (network["width"], recipe.data.name, recipe.evaluation.patch) == (256, "cifar10", "5x5")
+    assert (network["width"], recipe.data.name, recipe.evaluation.patch) == (192, "cifar10", "5x5")
     assert isinstance(recipe.loss, MarginLoss)
     if isinstance(run, SweepModel):
         assert network["kernels"] == list(CIFAR_KERNELS[run.receptive_field]) and recipe.loss.margin == run.margin

@@ -55,6 +55,8 @@ def test_a_run_leaves_weights_card_recipe_and_log(tmp_path: Path, pattern_data: 
         "trained_on": False,
     }
     assert found.clean > 0.9 and found.certified > 0.5
+    votes = scorer.scores(torch.cat([batch.images for batch in pattern_data.split("validation").batches(15, "cpu")]))
+    assert found.votes == pytest.approx(float(votes.sum(dim=1).float().mean()))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -83,7 +83,8 @@ def _steps(run: Run, reporter: Reporter, stop: StopRequest) -> None:
             reporter.show(run.step, loss, speed, left)
         if run.step in marks:
             run.accuracy = run.evaluate()
-            reporter.row(run.step, {"clean": run.accuracy.clean, "certified": run.accuracy.certified})
+            found = {"clean": run.accuracy.clean, "certified": run.accuracy.certified, "votes": run.accuracy.votes}
+            reporter.row(run.step, found)
             reporter.accuracy(run.step, run.accuracy.clean, run.accuracy.certified)
             meter.rest()
         if (logs or world.size == 1) and stop.agreed(world):

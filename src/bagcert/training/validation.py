@@ -25,6 +25,7 @@ class Accuracy:
     clean: float
     certified: float
     images: int
+    votes: float  # the mean number of classes that a position has a positive score for
 
 
 def check_evaluation(scorer: Scorer, classes: int, config: EvaluationConfig) -> None:
@@ -48,7 +49,7 @@ def validate(
         scorer.load_state_dict(weights)
     training = scorer.training
     faced = facing(scorer.eval(), config)
-    counts = torch.zeros(3, dtype=torch.int64, device=world.device)
+    counts = torch.zeros(4, dtype=torch.int64, device=world.device)
     size = max(1, config.batch_size // world.size) * world.size
     batches = source.batches(size, world.device, shard=world.shard)
     for batch in islice(batches, -(-config.images // size) if config.images else None):
@@ -57,8 +58,9 @@ def validate(
     scorer.train(training)
     if own is not None:
         scorer.load_state_dict(own)
-    images, clean, certified = world.sum(counts).tolist()
-    return Accuracy(clean / images, certified / images, images)
+    images, clean, certified, votes = world.sum(counts).tolist()
+    rows, columns = faced.footprint.grid
+    return Accuracy(clean / images, certified / images, images, votes / (images * rows * columns))
 
 
 def _count(scorer: Scorer, images: Tensor, labels: Tensor, config: EvaluationConfig) -> Tensor:
@@ -68,7 +70,8 @@ def _count(scorer: Scorer, images: Tensor, labels: Tensor, config: EvaluationCon
         scores = scorer.scores(images)
     certificate = _certify(scores, scorer, config)
     right = certificate.predicted == labels
-    return torch.stack([torch.ones_like(right).sum(), right.sum(), (right & certificate.certified).sum()])
+    proven = right & certificate.certified
+    return torch.stack([torch.ones_like(right).sum(), right.sum(), proven.sum(), (scores > 0).sum()])
 
 
 def _certify(scores: Scores, scorer: Scorer, config: EvaluationConfig) -> Certificate:
