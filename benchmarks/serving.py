@@ -101,6 +101,7 @@ def measure(
     images = next(load_dataset("cifar10").split("test").batches(PICTURES, "cpu")).images
     levels = (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
     files, wanted = [to_png(each.numpy()) for each in levels], expected(defense, images)
+    load = os.getloadavg()[0]
     tally, speeds = Tally(), list[float]()
     with serving(model, torch.get_num_threads()) as (process, url):
         drive(url, files, wanted, clients, once_each(clients), tally)  # warm
@@ -121,6 +122,7 @@ def measure(
         "clients": clients,
         "seconds": seconds,
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads for the model",
+        "load_average_before": round(load, 1),
         "torch": torch.__version__,
         "requests_answered_right": tally.right,
         "answered_wrongly": len(tally.wrong),

@@ -10,9 +10,13 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from bagcert.defenses.defense import Defense
+from bagcert.deploy.serving.app import build_app
 from bagcert.deploy.serving.limits import Limits
 from bagcert.deploy.serving.model import Model
 from bagcert.deploy.serving.resizing import Pixels, resize
+from bagcert.deploy.serving.samples import drawn_samples
+from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from tests.deploy.conftest import NAMES, small_defense
 from tests.deploy.serving.conftest import LIMITS, file_of, photos, small_client, small_model
 
@@ -147,6 +151,27 @@ def test_what_does_not_fit_into_the_queue_is_told_to_come_again(model: Model) ->
     with small_client(model, Limits(requests=0)) as client:
         assert client.get("/v1/model").status_code == 503
         assert client.get("/health").status_code == 200
+
+
+def test_who_waits_too_long_is_told_to_come_again(model: Model) -> None:
+    with small_client(model, Limits(answer_seconds=0)) as client:
+        response = client.post("/v1/certify", files={"files": file_of(photos()[0])})
+        assert response.status_code == 503 and response.headers["retry-after"] == "1"
+
+
+def test_a_grey_model_sees_grey() -> None:
+    """One channel, 8x8, as digits have: colors are turned to grey, samples and attacked pictures are grey."""
+    scorer = ResidualScorer(ResidualConfig(classes=3, channels=1, width=4, kernels=(3,), paths=1, shake=False), (8, 8))
+    model = small_model(Defense.build(scorer.eval(), "every-region", "2x2", NAMES))
+    color = photos()[3][:8, :8]
+    grey = np.asarray(Image.fromarray(color).convert("L"))
+    with TestClient(build_app(model, drawn_samples((8, 8), 1))) as client:
+        answers = certify(client, file_of(color), file_of(grey), client.get("/v1/samples/3").content, scores=True)
+        assert answers[0] == answers[1] and answers[2]["original"]["resized"] is False
+        (found,) = model.answer([grey[:, :, None]])
+        assert answers[0]["scores"] == found.scores.tolist()
+        attacked = client.post("/v1/attack?steps=2", files={"file": file_of(color)}).json()
+        assert Image.open(io.BytesIO(base64.b64decode(attacked["picture"]))).mode == "L"
 
 
 def test_an_attack_shows_its_patch_and_never_beats_a_proof(client: TestClient, model: Model) -> None:

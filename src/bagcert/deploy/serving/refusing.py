@@ -19,6 +19,3 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 class Refused(HTTPException):
     """A request that is turned down; `detail` is for the one who sent it."""
-
-    def __init__(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(status, detail, headers)
