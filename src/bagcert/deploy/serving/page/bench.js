@@ -1,0 +1,178 @@
+/** The state of the page and what changes it. Views read it and are told to draw; they never change it themselves. */
+
+import { patternOf } from "./fills.js";
+import { Latest } from "./latest.js";
+import { fits, inTheMiddle, moveTo, shapesOf, sizeTo } from "./patch.js";
+import { cut, decode, encode, paste } from "./pixels.js";
+import { attack, certify } from "./server.js";
+
+const REST = 60; // milliseconds that a dragged patch stays before the server is asked
+const STEPS = 40; // of a first attack; a longer one takes as many as the server allows
+
+export class Bench {
+  picture = null; // { pixels, label, file, answer, original }; the last two are null until known
+  patch = null;
+  patched = null; // the answer to the picture with the patch as it lies now
+  fill = { kind: "solid", color: "#ffd400", seed: 1, other: null, found: null };
+  view = { evidence: false, classIndex: null }; // null: the answer's own class
+  problem = null;
+
+  #questions = new Latest(askAbout, (input, answers, error) => this.#tell(input, answers, error));
+  #attacks = new Latest(attackOf, (input, found, error) => this.#strike(input, found, error));
+
+  constructor(model, samples, draw) {
+    this.model = model;
+    this.samples = samples;
+    this.shapes = shapesOf(model.threat);
+    this.draw = draw;
+  }
+
+  get attacking() {
+    return this.#attacks.waiting;
+  }
+
+  /** Samples that show something else than the picture does, to cut a patch from. */
+  get others() {
+    const known = this.picture.answer?.name ?? this.picture.label;
+    return this.samples.filter(({ label }) => label !== known);
+  }
+
+  get other() {
+    return this.others.includes(this.fill.other) ? this.fill.other : (this.others[0] ?? null);
+  }
+
+  /** The small picture on the patch; null while it is still being made. */
+  get pattern() {
+    return patternOf({ ...this.fill, other: this.other }, this.patch);
+  }
+
+  /** What is shown and, where there is a patch, certified. */
+  get painted() {
+    if (this.patch === null) return this.picture.pixels;
+    const pattern = this.pattern;
+    return pattern === null ? null : paste(this.picture.pixels, pattern, this.patch.row, this.patch.column);
+  }
+
+  /** Show the first sample, and learn what is known of all of them: the server answers a dozen as fast as one. */
+  async open() {
+    this.picture = this.samples[0];
+    this.draw();
+    try {
+      const answers = await certify(
+        this.samples.map(({ blob }) => blob),
+        this.model,
+      );
+      this.samples.forEach((sample, index) => (sample.answer = answers[index]));
+      this.draw();
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  choose(picture) {
+    this.picture = picture;
+    this.fill = { ...this.fill, found: null };
+    this.view = { ...this.view, classIndex: null };
+    if (this.patch !== null && this.fill.kind === "attack") this.strike();
+    else this.#changed(0);
+  }
+
+  put(patch = null) {
+    const { height, width } = this.shapes[0];
+    this.patch = patch ?? this.patch ?? inTheMiddle(height, width, this.model);
+    this.#changed(REST);
+  }
+
+  remove() {
+    this.patch = null;
+    this.#attacks.drop();
+    this.#changed(0);
+  }
+
+  moveTo(row, column) {
+    this.put(moveTo(this.patch, row, column, this.model));
+  }
+
+  sizeTo(height, width) {
+    this.put(sizeTo(this.patch, height, width, this.model));
+    if (this.fill.kind === "attack") this.strike();
+  }
+
+  paint(fill) {
+    this.fill = { ...this.fill, ...fill };
+    const attacks = this.fill.kind === "attack";
+    if (attacks && (this.patch === null || this.pattern === null)) return this.strike();
+    if (!attacks) this.#attacks.drop();
+    this.put();
+  }
+
+  look(view) {
+    this.view = { ...this.view, ...view };
+    this.draw();
+  }
+
+  /** Attack at the weakest place. The server attacks with what fits into its threat, so a larger patch shrinks. */
+  strike(steps = STEPS) {
+    const { height, width } = this.shapes[0];
+    const patch = this.patch ?? inTheMiddle(height, width, this.model);
+    this.patch = fits(patch, this.shapes) ? patch : sizeTo(patch, height, width, this.model);
+    this.fill = { ...this.fill, kind: "attack" };
+    const { picture, model } = this;
+    this.#attacks.ask({ picture, patch: this.patch, steps: Math.min(steps, model.limits.attack_steps) }, REST);
+    this.#changed(REST);
+  }
+
+  strikeLonger() {
+    this.strike(this.model.limits.attack_steps);
+  }
+
+  fail(error) {
+    this.problem = error.message;
+    this.draw();
+  }
+
+  /** Ask about what is shown now; an answer to anything older is dropped. */
+  #changed(delay) {
+    this.patched = null;
+    this.problem = null;
+    const { picture, model } = this;
+    const painted = this.patch === null ? null : this.painted;
+    if (painted === null && picture.answer !== null) this.#questions.drop();
+    else this.#questions.ask({ picture, painted, model }, delay);
+    this.draw();
+  }
+
+  #tell({ picture, painted }, answers, error) {
+    if (error !== null) return this.fail(error);
+    Object.assign(picture, { answer: answers.clean, original: answers.original });
+    if (painted !== null) this.patched = answers.patched;
+    this.draw();
+  }
+
+  #strike(_, found, error) {
+    if (error !== null) return this.fail(error);
+    this.fill = { ...this.fill, found };
+    this.put(found.placement);
+  }
+}
+
+/** Only what is not known yet is asked, in one request. */
+async function askAbout({ picture, painted, model }) {
+  const wanted = [];
+  if (picture.answer === null) {
+    wanted.push(["clean", encode(picture.pixels)]);
+    if (picture.file !== null) wanted.push(["original", picture.file.blob]);
+  }
+  if (painted !== null) wanted.push(["patched", encode(painted)]);
+  const answers = await certify(await Promise.all(wanted.map(([, blob]) => blob)), model);
+  const found = Object.fromEntries(wanted.map(([name], index) => [name, answers[index]]));
+  return { clean: picture.answer, original: picture.original, ...found };
+}
+
+async function attackOf({ picture, patch, steps }) {
+  const found = await attack(await encode(picture.pixels), patch, steps);
+  const bytes = Uint8Array.from(atob(found.picture), (letter) => letter.charCodeAt(0));
+  const attacked = await decode(new Blob([bytes], { type: "image/png" }), Infinity);
+  const { placement, changed } = found;
+  return { placement, changed, steps: found.steps, pattern: cut(attacked, placement) };
+}

@@ -1,0 +1,98 @@
+/** Where pictures come from: the server's samples, a chosen file, a dropped or pasted one. */
+
+import { decode } from "./pixels.js";
+import { resize } from "./resize.js";
+
+const get = (id) => document.getElementById(id);
+
+/** The samples with their pixels. */
+export async function readSamples(listed, model) {
+  return Promise.all(
+    listed.map(async ({ name, blob }) => ({
+      label: name,
+      file: null,
+      answer: null,
+      original: null,
+      blob,
+      pixels: await decode(blob, model.limits.pixels),
+    })),
+  );
+}
+
+export function createGallery(bench) {
+  const { samples } = bench;
+  const buttons = samples.map((sample) => createThumb(sample, () => bench.choose(sample)));
+  get("samples").replaceChildren(...buttons.map((button) => listItem(button)));
+  letChoose(bench);
+  letDrop(bench);
+  return () => {
+    samples.forEach((sample, index) => drawThumb(buttons[index], sample, index, sample === bench.picture));
+  };
+}
+
+function createThumb({ blob }, press) {
+  const button = document.createElement("button");
+  const image = new Image();
+  image.src = URL.createObjectURL(blob);
+  image.alt = "";
+  button.type = "button";
+  button.className = "thumb";
+  button.addEventListener("click", press);
+  button.append(image);
+  return button;
+}
+
+function drawThumb(button, { label, answer }, index, chosen) {
+  const known = answer === null ? "" : answer.certified ? ", proven" : ", not proven";
+  button.setAttribute("aria-label", `Sample ${index + 1}: ${label}${known}`);
+  button.setAttribute("aria-pressed", chosen);
+  button.title = `${label}${known}`;
+  button.dataset.proven = answer === null ? "" : answer.certified;
+}
+
+function listItem(content) {
+  const item = document.createElement("li");
+  item.append(content);
+  return item;
+}
+
+function letChoose(bench) {
+  get("file").addEventListener("change", ({ target }) => {
+    if (target.files.length > 0) take(bench, target.files[0]);
+    target.value = ""; // so that the same file can be chosen again
+  });
+  document.addEventListener("paste", (event) => {
+    const file = [...(event.clipboardData?.files ?? [])].find(({ type }) => type.startsWith("image/"));
+    if (file !== undefined) take(bench, file);
+  });
+}
+
+function letDrop(bench) {
+  const holdsFile = (event) => event.dataTransfer?.types.includes("Files");
+  document.addEventListener("dragover", (event) => {
+    if (!holdsFile(event)) return;
+    event.preventDefault();
+    get("drop").hidden = false;
+  });
+  document.addEventListener("dragleave", (event) => {
+    if (event.relatedTarget === null) get("drop").hidden = true;
+  });
+  document.addEventListener("drop", (event) => {
+    if (!holdsFile(event)) return;
+    event.preventDefault();
+    get("drop").hidden = true;
+    if (event.dataTransfer.files.length > 0) take(bench, event.dataTransfer.files[0]);
+  });
+}
+
+/** A file becomes the picture that the network sees of it, and that is what is shown and certified. */
+async function take(bench, blob) {
+  const { width, height, limits } = bench.model;
+  try {
+    const whole = await decode(blob, limits.pixels);
+    const file = { blob, width: whole.width, height: whole.height };
+    bench.choose({ label: null, file, pixels: resize(whole, width, height), answer: null, original: null });
+  } catch (error) {
+    bench.fail(error);
+  }
+}

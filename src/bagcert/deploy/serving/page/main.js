@@ -1,0 +1,57 @@
+/** Starts the page: asks what is served, then puts the views around one bench. */
+
+import { Bench } from "./bench.js";
+import { createGallery, readSamples } from "./gallery.js";
+import { askModel, askSamples, useToken } from "./server.js";
+import { createStage } from "./stage.js";
+import { createTools } from "./tools.js";
+import { createVerdicts } from "./verdict.js";
+import { createVotes } from "./votes.js";
+import { sizeText, threatText } from "./words.js";
+
+const get = (id) => document.getElementById(id);
+
+async function start() {
+  const model = await askModel();
+  const samples = await readSamples(await askSamples(), model);
+  const views = [];
+  const bench = new Bench(model, samples, () => views.forEach((draw) => draw()));
+  showFacts(model);
+  for (const create of [createStage, createTools, createVerdicts, createVotes, createGallery]) {
+    views.push(create(bench));
+  }
+  views.push(() => showProblem(bench.problem));
+  get("bench").hidden = false;
+  await bench.open();
+}
+
+function showFacts(model) {
+  const size = sizeText(model);
+  get("threat").textContent = `${threatText(model)} pixels`;
+  get("served").textContent = `${model.name} · ${model.classes.length} classes · ${size} pixels`;
+  get("facts").textContent =
+    `Served: ${model.name}, rule ${model.rule}, against ${model.threat_in_words}. Scores by ${model.arithmetic}; ` +
+    `proofs hold for that program. Weights ${model.weights_sha256.slice(0, 12)}, bagcert ${model.version}.`;
+}
+
+function showProblem(message) {
+  get("problem").hidden = message === null;
+  if (get("problem").textContent !== (message ?? "")) get("problem").textContent = message ?? "";
+}
+
+function startOrAsk() {
+  start().catch((error) => {
+    get("token-form").hidden = error.status !== 401;
+    showProblem(error.status === 401 ? null : error.message);
+    if (error.status === 401) get("token").focus();
+  });
+}
+
+get("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  get("token-form").hidden = true;
+  useToken(get("token").value);
+  startOrAsk();
+});
+
+startOrAsk();

@@ -1,0 +1,69 @@
+/** What the server is asked. Every refusal becomes an error whose message can be shown as it is. */
+
+const TRIES = 4; // while the server says that it is full
+
+let token = null;
+
+export function useToken(text) {
+  token = text;
+}
+
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export async function askModel() {
+  return (await ask("v1/model")).json();
+}
+
+/** The samples with their pictures as files; by request, not by address, since a token may be needed. */
+export async function askSamples() {
+  const listed = await (await ask("v1/samples")).json();
+  return Promise.all(
+    listed.map(async ({ name, url }) => ({ name, blob: await (await ask(url.replace(/^\//, ""))).blob() })),
+  );
+}
+
+/** One answer, with its score map, for each picture; by the model that this page was opened with. */
+export async function certify(blobs, model) {
+  const form = new FormData();
+  for (const blob of blobs) form.append("files", blob, "picture");
+  try {
+    const told = await (await ask("v1/certify?scores=true", { method: "POST", body: form })).json();
+    if (told.model === model.name && told.rule === model.rule && told.threat === model.threat) return told.answers;
+  } catch (error) {
+    if (error.status !== 413 || blobs.length === 1) throw error;
+    const half = Math.ceil(blobs.length / 2); // too much for one request
+    return [...(await certify(blobs.slice(0, half), model)), ...(await certify(blobs.slice(half), model))];
+  }
+  throw new Refused(0, "The server now serves something else. Please load this page again.");
+}
+
+/** A patch of this size at the weakest place, by gradient descent. */
+export async function attack(blob, { height, width }, steps) {
+  const form = new FormData();
+  form.append("file", blob, "picture");
+  const query = new URLSearchParams({ patch: `${height}x${width}`, steps });
+  return (await ask(`v1/attack?${query}`, { method: "POST", body: form })).json();
+}
+
+async function ask(path, options = {}) {
+  const headers = token === null ? {} : { Authorization: `Bearer ${token}` };
+  for (let left = TRIES; ; left--) {
+    const response = await fetch(path, { ...options, headers }).catch(() => {
+      throw new Refused(0, "The server cannot be reached. Is it still running?");
+    });
+    if (response.ok) return response;
+    if (response.status !== 503 || left === 1) throw new Refused(response.status, await reason(response));
+    const seconds = Number(response.headers.get("Retry-After")) || 1;
+    await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+  }
+}
+
+async function reason(response) {
+  const told = await response.json().catch(() => ({}));
+  return typeof told.detail === "string" ? `The server says: ${told.detail}.` : `The server failed (${response.status}).`;
+}

@@ -1,0 +1,83 @@
+/** The answers in words: the picture as it is, the picture with the patch, and what is said aloud. */
+
+import { cleanWords, largestWords, ownWords, patchedWords, spoken } from "./words.js";
+
+const get = (id) => document.getElementById(id);
+
+export function createVerdicts(bench) {
+  return () => {
+    const clean = bench.picture.answer === null ? null : cleanWords(bench.picture.answer, bench.model);
+    const patched = bench.patched === null ? null : patchedWords(bench.picture.answer, bench.patched, bench.patch, bench.model);
+    drawClean(get("clean"), bench, clean);
+    drawPatched(get("patched"), bench, patched);
+    drawCaption(get("caption"), bench, clean, patched);
+    announce(bench, clean, patched);
+  };
+}
+
+function drawClean(card, { picture, model, problem }, words) {
+  const known = words !== null;
+  card.setAttribute("aria-busy", !known && problem === null);
+  fill(card, known ? { ...words, title: picture.answer.name } : waiting(problem));
+  const largest = known ? largestWords(picture.answer, model) : { side: "", share: "" };
+  card.querySelector(".side").textContent = largest.side;
+  card.querySelector(".share").textContent = largest.share;
+  setSide(card.querySelector(".proven"), known ? picture.answer.square : 0, model);
+  setSide(card.querySelector(".asked"), known && picture.answer.square < model.square ? model.square : 0, model);
+  card.querySelector(".own").textContent = known ? ownWords(picture, model) : "";
+}
+
+function drawPatched(card, { patch, problem, attacking }, words) {
+  card.hidden = patch === null;
+  card.setAttribute("aria-busy", words === null && problem === null);
+  fill(card, words ?? (attacking ? searching() : waiting(problem)));
+}
+
+function drawCaption(caption, bench, clean, patched) {
+  const { picture, patch, problem } = bench;
+  const shown = patch === null ? clean && { ...clean, title: picture.answer.name } : patched;
+  const words = shown ?? (bench.attacking ? searching() : waiting(problem));
+  caption.dataset.tone = words.tone;
+  caption.querySelector("strong").textContent = words.title;
+  caption.querySelector("span").textContent = words.tag;
+}
+
+/** Said once it is known, and only when it is news. */
+function announce({ picture, patch }, clean, patched) {
+  const known = patch === null ? clean !== null : patched !== null;
+  if (!known) return;
+  const text =
+    patch === null
+      ? `${picture.answer.name}. ${clean.tag}. ${clean.proof}`
+      : `With the patch: ${patched.title}. ${patched.tag}. ${patched.proof}`;
+  if (get("live").textContent !== spoken(text)) get("live").textContent = spoken(text);
+}
+
+function fill(card, { tone, title, tag, proof, more }) {
+  card.dataset.tone = tone;
+  card.querySelector(".class").textContent = title;
+  card.querySelector(".tag").textContent = tag;
+  card.querySelector(".proof").textContent = proof;
+  card.querySelector(".more").textContent = more;
+}
+
+function setSide(element, side, model) {
+  element.style.height = `${(100 * side) / model.height}%`;
+  element.style.width = `${(100 * side) / model.width}%`;
+}
+
+function waiting(problem) {
+  return problem === null
+    ? { tone: "plain", title: "Checking…", tag: "", proof: "", more: "" }
+    : { tone: "plain", title: "No answer", tag: "", proof: "", more: "See the message above." };
+}
+
+function searching() {
+  return {
+    tone: "plain",
+    title: "Attacking…",
+    tag: "",
+    proof: "Looking for the pattern that hurts most, at the place where the proof is weakest.",
+    more: "This takes a few seconds.",
+  };
+}

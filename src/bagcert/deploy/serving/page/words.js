@@ -1,0 +1,120 @@
+/** What is known, in words. A proof is only ever claimed where the server gave one; what merely held is called that. */
+
+import { fits, isProven, shapesOf } from "./patch.js";
+
+export const sizeText = ({ height, width }) => `${height}×${width}`;
+export const threatText = (model) => shapesOf(model.threat).map(sizeText).join(" or ");
+
+/** For screen readers, which read "×" as "times". */
+export const spoken = (text) => text.replace(/(\d)×(\d)/g, "$1 by $2");
+
+/** The clean picture: tone, tag, what is proven, and what that means. */
+export function cleanWords(answer, model) {
+  const threat = threatText(model);
+  if (answer.certified) {
+    return {
+      tone: "good",
+      tag: "Proven",
+      proof: `No ${threat} patch anywhere can change this.`,
+      more: `That covers all ${countPlaces(model)} places where it could sit, and everything it could show.`,
+    };
+  }
+  const proven = sizeText({ height: answer.square, width: answer.square });
+  return {
+    tone: "open",
+    tag: "Not proven",
+    proof: `Some ${threat} patch might change this: there is no proof against it.`,
+    more:
+      answer.square > 0
+        ? `There is one against smaller patches: no ${proven} patch anywhere can change this.`
+        : "Not even changes to a single pixel are ruled out. That does not mean that they succeed.",
+  };
+}
+
+/** The picture with a patch, compared with what was proven of the picture without it. */
+export function patchedWords(clean, patched, patch, model) {
+  const shapes = shapesOf(model.threat);
+  const stayed = clean.class === patched.class;
+  const covered = isProven(patch, clean, shapes);
+  return {
+    ...(covered ? wordsUnderProof(stayed) : wordsWithoutProof(clean, patched, stayed)),
+    title: stayed ? `Still ${patched.name}` : `Now ${patched.name}`,
+    proof: covered ? promise(clean, patch, model, stayed) : noPromise(clean, patch, shapes, model),
+  };
+}
+
+function wordsUnderProof(stayed) {
+  return stayed
+    ? { tone: "good", tag: "Held, as proven", more: "Move it, size it within the proof, paint it: it will hold." }
+    : {
+        tone: "bad",
+        tag: "Contradicts the proof",
+        more: "The server called this impossible. Please report it, with this picture: one of the two is wrong.",
+      };
+}
+
+function wordsWithoutProof(clean, patched, stayed) {
+  const careful = patched.certified
+    ? "The patched picture has a proof of its own, so a system that trusts only proven answers would accept this one."
+    : "The patched picture has no proof of its own, so a system that trusts only proven answers would hold back.";
+  return stayed
+    ? { tone: "open", tag: "Held, not proven", more: `That is what happened, not a proof: another patch may win. ${careful}` }
+    : { tone: "bad", tag: "Changed", more: `The patch turned ${clean.name} into ${patched.name}. ${careful}` };
+}
+
+function promise(clean, patch, model, stayed) {
+  const size = clean.certified ? threatText(model) : sizeText({ height: clean.square, width: clean.square });
+  return stayed
+    ? `This ${sizeText(patch)} patch is within the ${size} of the proof: nothing it shows can change the answer.`
+    : `This ${sizeText(patch)} patch is within the ${size} of the proof, and yet the answer changed.`;
+}
+
+function noPromise(clean, patch, shapes, model) {
+  if (!fits(patch, shapes)) {
+    return `This ${sizeText(patch)} patch is larger than ${threatText(model)}: no proof covers it.`;
+  }
+  return `There was no proof against ${sizeText(patch)} patches on this picture.`;
+}
+
+/** Under the sliders: does the proof of the clean picture speak of this size? */
+export function coverWords(clean, patch, model) {
+  const shapes = shapesOf(model.threat);
+  if (isProven(patch, clean, shapes)) return `${sizeText(patch)}: covered by the proof for this picture.`;
+  return fits(patch, shapes)
+    ? `${sizeText(patch)}: not proven for this picture.`
+    : `${sizeText(patch)}: larger than ${threatText(model)}, so no proof covers it.`;
+}
+
+/** The largest proven square, beside the largest that this server looks into. */
+export function largestWords(answer, model) {
+  const side = answer.square;
+  const share = ((100 * side * side) / (model.height * model.width)).toFixed(1);
+  if (side === 0) return { side: "none", share: `up to ${model.square}×${model.square} was tried` };
+  const most = side === model.square ? "the most this server tries" : `up to ${model.square}×${model.square} was tried`;
+  return { side: `${side}×${side}`, share: `${share} % of the picture; ${most}` };
+}
+
+/** A file of the visitor's: what it was scaled to, and what is proven in its own pixels. */
+export function ownWords(picture, model) {
+  const { file, answer, original } = picture;
+  if (file === null) return picture.label === null ? "" : labelWords(picture.label, answer, model);
+  if (file.width === model.width && file.height === model.height) return "";
+  const scaled = `Your picture has ${file.width}×${file.height} pixels; the network looks at the
+    ${model.width}×${model.height} shown here.`;
+  const agrees = original !== null && original.class === answer.class && original.original.square > 0;
+  if (!agrees) return scaled;
+  const side = original.original.square;
+  return `${scaled} In its own pixels, no ${side}×${side} patch anywhere can change the answer.`;
+}
+
+function labelWords(label, answer, model) {
+  if (!model.classes.includes(label)) return `The sample is ${label}.`;
+  return answer.name === label
+    ? "The answer is right: that is what the data set calls it."
+    : `The answer is wrong: the data set calls this ${label}. A proof says that an answer stays, not that it is right.`;
+}
+
+function countPlaces(model) {
+  const counts = shapesOf(model.threat).map(({ height, width }) => [model.height - height + 1, model.width - width + 1]);
+  return counts.reduce((sum, [rows, columns]) => sum + rows * columns, 0).toLocaleString("en");
+}
