@@ -6,7 +6,6 @@ A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; what has not been m
 """
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from bagcert.evaluation.figures.plan import (
     SweepModel,
 )
 from bagcert.evaluation.figures.stock import Stock
+from bagcert.evaluation.pages import Lines, put_table
 from bagcert.evaluation.report.tables import attack_table, percent
 from bagcert.evaluation.rows import Evaluation
 from bagcert.files import write_atomically
@@ -34,7 +34,6 @@ PAGE = ROOT / "docs" / "reproduction.md"
 OPEN = "not measured yet"
 PAPER_SECONDS = {5: 39.0, 7: 40.6, 9: 43.2, 11: 45.9, 13: 48.5}  # Table 1, V100, 10,000 images
 PAPER_MILLIONS = {5: 28, 7: 38, 9: 47, 11: 57, 13: 66}
-Lines = list[tuple[str, ...]]  # the first one is the head
 
 
 def headline(stock: Stock) -> Lines:
@@ -180,11 +179,7 @@ TABLES: dict[str, Callable[[Stock], Lines]] = {
 def filled(page: str, stock: Stock) -> str:
     """The page with all its tables as the rows have them now."""
     for name, table in TABLES.items():
-        heads, *lines = table(stock)
-        body = "".join(f"| {' | '.join(line)} |\n" for line in (heads, ("---",) * len(heads), *lines))
-        between = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", re.DOTALL)
-        assert len(between.findall(page)) == 1, name
-        page = between.sub(lambda found, body=body: body, page)  # type: ignore[misc]
+        page = put_table(page, name, table(stock))
     return page
 
 

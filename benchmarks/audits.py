@@ -1,0 +1,110 @@
+"""Audit the shipped models by every program of this machine, into benchmarks/results/ and the table of docs/deploy.md.
+
+python -m benchmarks.audits --device cpu     (eager, compiled, bfloat16, onnxruntime)
+python -m benchmarks.audits --device cuda    (eager with TF32 and without, compiled, bfloat16)
+python -m benchmarks.audits --table-only     (write the table again)
+"""
+
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from bagcert.data import load_dataset
+from bagcert.defenses.load import card, load, shipped_models
+from bagcert.deploy.audit import Program, audit
+from bagcert.deploy.audit.report import to_object
+from bagcert.evaluation.pages import Lines, put_table
+from bagcert.files import write_atomically
+from bagcert.training.folder import device_name, versions
+from benchmarks.calling import call
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "deploy.md"
+PROGRAMS = {
+    "cpu": (
+        ("eager: what `bagcert certify` runs", Program()),
+        ("`--compile`", Program(compiled=True)),
+        ("`--dtype bfloat16`", Program(dtype="bfloat16")),
+        ("`--backend onnx`", Program(backend="onnx", batch=0)),
+    ),
+    "cuda": (
+        ("`--device cuda`: float32 with TF32 in convolutions", Program(device="cuda")),
+        ("`--device cuda --deterministic`: no TF32", Program(device="cuda", deterministic=True)),
+        ("`--device cuda --compile`", Program(device="cuda", compiled=True)),
+        ("`--device cuda --dtype bfloat16`", Program(device="cuda", dtype="bfloat16")),
+    ),
+}
+
+
+def audited(model: str, words: str, program: Program, images: int, data_dir: Path | None) -> dict[str, Any]:
+    """One audit as an object, with what it took."""
+    facts, loaded = card(model), load(model)
+    loaded.scorer.to(program.device)
+    defense = loaded.against(facts["patch"], facts["rule"])
+    clean = next(load_dataset(facts["data"]["name"], data_dir).split("test").batches(images, "cpu")).images
+    begun = time.perf_counter()
+    found = audit(defense, clean, program, lambda _: None)
+    about = {"model": model, "words": words, "weights_sha256": facts["weights_sha256"], "images": images}
+    return to_object(found, about) | {"seconds": round(time.perf_counter() - begun, 1)}
+
+
+def results_file(device: str) -> Path:
+    return RESULTS / f"audits-{device}.json"
+
+
+def table() -> Lines:
+    """What the stored audits found; one of other weights than the shipped ones counts as not run."""
+    lines: Lines = [("model", "machine", "program", "violations", "guard band to eager torch")]
+    for device, programs in PROGRAMS.items():
+        path = results_file(device)
+        stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"audits": []}
+        for model in shipped_models():
+            known = {
+                entry["words"]: entry
+                for entry in stored["audits"]
+                if (entry["model"], entry["weights_sha256"]) == (model, card(model)["weights_sha256"])
+            }
+            for words, _ in programs:
+                entry = known.get(words)
+                if entry is None:
+                    lines.append((f"`{model}`", device, words, "not audited yet", ""))
+                    continue
+                failed = [check["name"] for check in entry["checks"] if not check["passed"]]
+                cure = f"; cured by: {entry['cure']}" if entry["cure"] else ""
+                band = entry["guard_band"]["to_eager_torch"]
+                told = ", ".join(failed) + cure if failed else "none"
+                lines.append((f"`{model}`", stored["device"], words, told, "" if band == "none" else f"`{band}`"))
+    return lines
+
+
+def filled(page: str) -> str:
+    return put_table(page, "audits", table())
+
+
+def main(
+    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    images: Annotated[int, typer.Option(help="clean images to start from", min=2)] = 4,
+    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    table_only: Annotated[bool, typer.Option("--table-only", help="run nothing")] = False,
+) -> None:
+    """Run the audits of one device and write down what they found."""
+    if not table_only:
+        found = []
+        for model in shipped_models():
+            for words, program in PROGRAMS[device]:
+                found.append(audited(model, words, program, images, data_dir))
+                print(f"{model}, {program}: {'holds' if found[-1]['passed'] else 'violated'}", flush=True)
+        command = shlex.join(["python", "-m", "benchmarks.audits", "--device", device, "--images", str(images)])
+        facts = {"command": command, "device": device_name(torch.device(device)), "threads": torch.get_num_threads()}
+        content = {**facts, "versions": versions(), "audits": found}
+        write_atomically(results_file(device), (json.dumps(content, indent=2) + "\n").encode())
+    write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8")).encode())
+
+
+if __name__ == "__main__":
+    call(main)
