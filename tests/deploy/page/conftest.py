@@ -38,6 +38,7 @@ def browser() -> "Iterator[Browser]":
     if chromium is None:
         pytest.skip("there is no chromium on this machine")
     sandbox = [] if os.geteuid() else ["--no-sandbox"]  # Chromium has none for root
+    api.expect.set_options(timeout=PATIENCE)
     with api.sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=chromium, args=sandbox)
         yield opened
@@ -153,6 +154,29 @@ def opening(browser: "Browser", url: str) -> Iterator[Opener]:
 
 def allowed(asked: str, url: str) -> bool:
     return asked.startswith((url, "blob:" + url, "data:"))
+
+
+SHOWN = """() => {
+  const shown = document.getElementById('ID');
+  const copy = Object.assign(document.createElement('canvas'), { width: shown.width, height: shown.height });
+  const context = copy.getContext('2d', { willReadFrequently: true });
+  context.drawImage(shown, 0, 0);
+  return [...context.getImageData(0, 0, shown.width, shown.height).data];
+}"""
+
+
+def shown(page: "Page", name: str = "picture") -> Pixels:
+    """What is drawn: red, green, blue and opacity of each pixel."""
+    levels = np.array(page.evaluate(SHOWN.replace("ID", name)), np.uint8)
+    side = round((len(levels) / 4) ** 0.5)
+    return levels.reshape(side, side, 4)
+
+
+def shown_pixels(page: "Page") -> Pixels:
+    """The picture, which is opaque."""
+    pixels = shown(page)
+    assert (pixels[:, :, 3] == 255).all()
+    return np.ascontiguousarray(pixels[:, :, :3])
 
 
 def wait_for_patched(page: "Page") -> None:

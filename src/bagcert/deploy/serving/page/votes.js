@@ -28,6 +28,8 @@ export function createVotes(bench) {
       drawRow(row, { before: before[index], now: now[index], least, span, counted });
       row.item.dataset.answer = index === shown.class;
       row.item.dataset.moved = bench.patch !== null;
+      const said = index === shown.class ? "the answer, " : "";
+      row.button.setAttribute("aria-label", `${row.name}, ${said}${row.value.textContent}: show its evidence`);
     });
   };
 }
@@ -68,7 +70,7 @@ function createRow(name, press) {
   track.append(bar, mark);
   button.append(label, track, value);
   item.append(button);
-  return { item, bar, mark, value };
+  return { name, item, button, bar, mark, value };
 }
 
 function part(tag, kind) {

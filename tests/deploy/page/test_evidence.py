@@ -1,0 +1,89 @@
+"""What is seen is what the model says of the very pixels on the screen: patches of every fill, score maps and bars."""
+
+import numpy as np
+import pytest
+
+from bagcert.threats.threat import Placement
+from tests.deploy.page.conftest import Opener, Served, place_of, shown, shown_pixels, wait_for_patched
+
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+pytestmark = pytest.mark.slow
+
+
+def test_every_fill_is_answered_as_painted(open_page: Opener, served: Served) -> None:
+    page = open_page()
+    page.get_by_role("button", name="Put a patch on it").click()
+    clean = served.samples[0].pixels
+    for fill in ("Color", "Noise", "Another class", "Attack"):
+        page.get_by_role("radio", name=fill, exact=True).check()
+        wait_for_patched(page)
+        place, pixels = place_of(page), shown_pixels(page)
+        inside = np.zeros((12, 12, 1), bool)
+        inside[place.row : place.row + place.height, place.column : place.column + place.width] = True
+        assert np.array_equal(np.where(inside, clean, pixels), clean)  # nothing beside the patch is touched
+        (found,) = served.model.answer([pixels])
+        stayed = found.predicted == served.found[0].predicted
+        expect(page.locator("#patched-class")).to_have_text(f"{'Still' if stayed else 'Now'} {served.name(found)}")
+
+
+def test_another_class_is_the_middle_of_its_sample(open_page: Opener, served: Served) -> None:
+    page = open_page()
+    page.get_by_role("button", name="Put a patch on it").click()
+    page.get_by_role("radio", name="Another class").check()
+    wait_for_patched(page)
+    names = [sample.name for sample in served.samples]
+    other = next(index for index, name in enumerate(names) if name != served.names[0])
+    expect(page.get_by_label("From the middle of")).to_have_value(names[other])
+    assert place_of(page) == Placement(5, 5, 2, 2)
+    assert np.array_equal(shown_pixels(page)[5:7, 5:7], served.samples[other].pixels[5:7, 5:7])
+
+
+def test_other_noise_is_other_noise(open_page: Opener) -> None:
+    page = open_page()
+    page.get_by_role("button", name="Put a patch on it").click()
+    page.get_by_role("radio", name="Noise").check()
+    before = shown_pixels(page)[5:7, 5:7]
+    page.keyboard.press("Tab")
+    page.locator("#patch").press("ArrowLeft")
+    assert np.array_equal(shown_pixels(page)[5:7, 4:6], before)  # it moves as it is
+    page.get_by_role("button", name="Other noise").click()
+    assert not np.array_equal(shown_pixels(page)[5:7, 4:6], before)
+
+
+def test_evidence_has_the_signs_of_the_scores(open_page: Opener, served: Served) -> None:
+    page = open_page()
+    scores = served.found[0].scores
+    for index, name in enumerate(served.model.defense.classes):
+        page.locator("#votes button").nth(index).click()
+        expect(page.locator("#evidence-class")).to_have_text(name)
+        layer = shown(page, "evidence").astype(int)
+        clear = layer[:, :, 3] >= 32  # faint colors are rounded
+        green, orange = layer[:, :, 1] > layer[:, :, 0], layer[:, :, 0] > layer[:, :, 1]
+        assert (
+            clear.any() and (green == (scores[index] > 0))[clear].all() and (orange == (scores[index] < 0))[clear].all()
+        )
+        mean = scores[index].mean() / served.model.defense.scorer.step.unit
+        value = page.locator("#votes .value").nth(index).text_content()
+        assert value is not None and abs(float(value.replace("−", "-")) - mean) < 0.051
+    page.locator("#votes button").last.click()  # again: back to the picture
+    expect(page.locator("#evidence")).to_be_hidden()
+    expect(page.get_by_role("radio", name="Picture")).to_be_checked()
+
+
+def test_sizes_by_sliders(open_page: Opener) -> None:
+    page = open_page()
+    page.get_by_role("button", name="Put a patch on it").click()
+    page.get_by_label("Size").fill("4")
+    assert place_of(page) == Placement(4, 4, 4, 4)
+    expect(page.locator("#cover")).to_have_text("4×4: larger than 2×2, so no proof covers it.")
+    page.get_by_label("Keep it square").uncheck()
+    page.get_by_label("Width").fill("1")
+    assert place_of(page) == Placement(4, 6, 4, 1)
+    page.get_by_label("Keep it square").check()
+    assert place_of(page)[2:] == (4, 4)
+    page.get_by_role("radio", name="Attack").check()  # the server's masks are made for 2x2
+    wait_for_patched(page)
+    assert place_of(page)[2:] == (2, 2)
+    page.get_by_role("button", name="To the weakest spot").click()
+    page.get_by_role("button", name="Remove").click()
+    expect(page.locator("#patched")).to_be_hidden()
