@@ -136,7 +136,9 @@ def measure(
         "memory_mib": {"before": round(held), "after": round(grown)},
     }
     stored = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    RESULTS.write_text(json.dumps({**stored, model: result}, indent=2) + "\n", encoding="utf-8")
+    RESULTS.write_text(
+        json.dumps({**stored, f"{model}, threads={torch.get_num_threads()}": result}, indent=2) + "\n", encoding="utf-8"
+    )
     print(json.dumps(result, indent=2))
     for words in (*tally.wrong[:5], *tally.lost[:5]):
         print(words, file=sys.stderr)

@@ -3,6 +3,7 @@
 import io
 import struct
 import zlib
+from functools import cache
 
 import numpy as np
 from PIL import Image
@@ -59,6 +60,7 @@ def many_scans(count: int) -> bytes:
     return whole[:last] + whole[last:-2] * count + whole[-2:]
 
 
+@cache
 def good_files() -> dict[str, bytes]:
     """Files that get an answer."""
     picture = Image.fromarray(scene())
@@ -84,6 +86,7 @@ def good_files() -> dict[str, bytes]:
     }
 
 
+@cache
 def bad_files() -> dict[str, tuple[bytes, int]]:
     """Files that get none, and the status that says so."""
     whole, jpeg = file_of(scene()), file_of(scene(), "JPEG")

@@ -27,7 +27,8 @@ def read_picture(file: IO[bytes], channels: int, limits: Limits) -> Pixels:
             check_size(picture.size, limits)
             check_kind(picture, content)
             picture.load()
-            return to_pixels(ImageOps.exif_transpose(picture), MODES[channels])
+            ImageOps.exif_transpose(picture, in_place=True)
+            return to_pixels(picture, MODES[channels])
     except Refused:
         raise
     except UnidentifiedImageError:
@@ -65,7 +66,7 @@ def to_pixels(picture: Image.Image, mode: str) -> Pixels:
     """uint8 [h w c] of a decoded picture."""
     if picture.mode.startswith("I"):  # 16 bits of grey; Pillow's own conversion would cut at 255
         picture = Image.fromarray((np.asarray(picture) >> 8).clip(0, 255).astype(np.uint8))
-    found = np.asarray(picture.convert(mode))
+    found = np.asarray(picture if picture.mode == mode else picture.convert(mode))  # converting copies in any case
     return found if found.ndim == 3 else found[:, :, None]
 
 
