@@ -114,6 +114,13 @@ def test_losses_that_do_not_fit_the_network_are_refused(
         train(rival_recipe(network, loss), Order(out=tmp_path))
 
 
+def test_strides_need_some_channels_on_a_cpu(tmp_path: Path, pattern_data: ArrayDataset) -> None:
+    few: dict[str, object] = {"width": [15, 8], "strides": [2]}
+    with pytest.raises(UsageError, match="at least 16 channels before a strided 1x1 convolution on a CPU, got 15 in"):
+        train(pattern_recipe(network=few), Order(out=tmp_path))
+    train(pattern_recipe(network={"width": [16, 8], "strides": [2]}, schedule={"epochs": 1}), Order(out=tmp_path))
+
+
 def test_validation_may_take_the_first_images_only(pattern_data: ArrayDataset) -> None:
     recipe = pattern_recipe(evaluation={"batch_size": 4, "images": 5})
     scorer = build_scorer(recipe, pattern_data)

@@ -31,6 +31,8 @@ from bagcert.training.recipe import Recipe
 from bagcert.training.sharing import share_norms
 from bagcert.training.world import World
 
+LEAST_STRIDED = 16  # channels of one block of oneDNN with AVX-512; 8 with AVX2
+
 
 def derive_seed(*parts: object) -> int:
     """One seed from several facts; hashed, so that no two uses share their random numbers."""
@@ -61,6 +63,20 @@ def check_fit(scorer: BuiltScorer, loss: Loss) -> None:
         check_window(loss.window, scorer.footprint.grid)
 
 
+def check_strides(scorer: BuiltScorer, device: torch.device) -> None:
+    """Refuse what oneDNN 3 computes wrong: the gradient of a strided 1x1 convolution of few channels_last channels.
+
+    It writes past its workspace (uxlfoundation/oneDNN issue 6035), and the process dies later, or does not.
+    """
+    for name, layer in scorer.named_modules():
+        small = isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1) and layer.in_channels < LEAST_STRIDED
+        if device.type == "cpu" and small and layer.stride != (1, 1):
+            raise UsageError(
+                f"expected at least {LEAST_STRIDED} channels before a strided 1x1 convolution on a CPU, got "
+                f"{layer.in_channels} in {name}; set a larger network.width, or train on a GPU"
+            )
+
+
 class Objective(nn.Module):
     """The loss of a batch, as one module: so that it is compiled and distributed as a whole."""
 
@@ -88,6 +104,7 @@ class Trainer:
             )
         torch.manual_seed(derive_seed(seed, "weights"))
         self.scorer = build_scorer(recipe, dataset)
+        check_strides(self.scorer, world.device)
         if world.size > 1:
             share_norms(self.scorer, world)
         self.scorer.to(device=world.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
