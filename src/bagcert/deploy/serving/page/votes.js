@@ -40,12 +40,13 @@ function toggle(bench, index) {
   bench.look(pressed ? { evidence: false, classIndex: null } : { evidence: true, classIndex: index });
 }
 
-function drawView({ view, model, picture }, answer) {
+function drawView({ view, model }, answer) {
   for (const radio of document.getElementsByName("view")) {
     radio.checked = (radio.value === "evidence") === view.evidence;
   }
   const index = view.classIndex ?? answer?.class ?? null;
-  get("evidence-key").hidden = !view.evidence || picture.answer === null;
+  get("evidence-key").hidden = !view.evidence || answer === null;
+  get("evidence-against").hidden = answer !== null && areVotes(answer.scores, model.score_unit);
   get("evidence-class").textContent = index === null ? "" : model.classes[index];
   [...get("votes").children].forEach((item, each) => {
     item.firstChild.setAttribute("aria-pressed", view.evidence && each === index);
