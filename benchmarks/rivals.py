@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import torch
 import typer
@@ -34,6 +34,7 @@ from benchmarks.rivals_scale import PLANNED, TINY
 from benchmarks.sweep import STOPPING_SECONDS, wait_for
 
 Job = list[str]  # names, to be worked on one after the other
+Place = TypeVar("Place")  # where a step finds and leaves its files
 
 
 def main(
@@ -69,7 +70,7 @@ def measure_job(job: Job, bench: Bench) -> str:
 
 
 def supervise(
-    step: Callable[[Job, Bench], str], todo: list[Job], bench: Bench, processes: int, deadline: float
+    step: Callable[[Job, Place], str], todo: list[Job], bench: Place, processes: int, deadline: float
 ) -> None:
     """Let some processes work the jobs off until the deadline; what they are at then is kept."""
     context = multiprocessing.get_context("spawn")
@@ -90,7 +91,7 @@ def supervise(
             worker.kill()
 
 
-def work_off(step: Callable[[Job, Bench], str], queue: "Queue[Job | None]", bench: Bench) -> None:
+def work_off(step: Callable[[Job, Place], str], queue: "Queue[Job | None]", bench: Place) -> None:
     """Take jobs until there are none; one that fails does not stop the others."""
     while (job := queue.get()) is not None:
         begun = time.monotonic()
