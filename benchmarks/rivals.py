@@ -13,25 +13,20 @@ nothing. Of the shipped models only costs are measured. Not measured yet: by cou
 H200 one after the other, perhaps 20 with three processes, and what the paper's own network is given.
 """
 
-import multiprocessing
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-import torch
 import typer
 
 from bagcert.errors import UsageError
 from bagcert.evaluation.figures.plan import RESULTS
-from bagcert.training.interrupt import Stopped
 from benchmarks.calling import call
 from benchmarks.rivals_costs import measure
 from benchmarks.rivals_runs import Bench, is_done, is_prepared, jobs, matching, prepare
 from benchmarks.rivals_scale import PLANNED, TINY
-from benchmarks.sweep import STOPPING_SECONDS, wait_for
+from benchmarks.sharing import supervise
 
 Job = list[str]  # names, to be worked on one after the other
 Place = TypeVar("Place")  # where a step finds and leaves its files
@@ -67,42 +62,6 @@ def main(
 
 def measure_job(job: Job, bench: Bench) -> str:
     return f"{job[0]}: {measure(job[0], bench)}"
-
-
-def supervise(
-    step: Callable[[Job, Place], str], todo: list[Job], bench: Place, processes: int, deadline: float
-) -> None:
-    """Let some processes work the jobs off until the deadline; what they are at then is kept."""
-    context = multiprocessing.get_context("spawn")
-    queue: Queue[Job | None] = context.Queue()
-    count = min(processes, len(todo))
-    for job in [*todo, *[None] * count]:
-        queue.put(job)
-    workers = [context.Process(target=work_off, args=(step, queue, bench)) for _ in range(count)]
-    try:
-        for worker in workers:
-            worker.start()
-        wait_for(workers, deadline)
-    finally:
-        for worker in workers:
-            worker.terminate()  # training saves a checkpoint; rows are on disk batch by batch
-        wait_for(workers, time.monotonic() + STOPPING_SECONDS)
-        for worker in workers:
-            worker.kill()
-
-
-def work_off(step: Callable[[Job, Place], str], queue: "Queue[Job | None]", bench: Place) -> None:
-    """Take jobs until there are none; one that fails does not stop the others."""
-    while (job := queue.get()) is not None:
-        begun = time.monotonic()
-        try:
-            words = step(job, bench)
-        except Stopped:
-            return
-        except (UsageError, RuntimeError) as error:  # also what the device says when its memory is full
-            words = f"{', '.join(job)} failed: {error}"
-        print(f"{words} ({time.monotonic() - begun:.0f} s)", flush=True)
-        torch.compiler.reset()  # else the ninth network of a process would no longer be compiled
 
 
 if __name__ == "__main__":

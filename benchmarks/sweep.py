@@ -11,23 +11,17 @@ run anew would cost as much as its training. Not measured yet: at the 22,000 ima
 reached together on one H200, width 256 would take about 25 minutes in all, and this about 16.
 """
 
-import multiprocessing
 import time
-from multiprocessing.context import SpawnProcess
-from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from bagcert.errors import UsageError
 from bagcert.evaluation.figures.plan import RESULTS
-from bagcert.training.interrupt import Stopped
 from benchmarks.calling import call
-from benchmarks.sweep_runs import FULL, TINY, Bench, SweepRun, carry_out, is_done, matching
-
-STOPPING_SECONDS = 30.0  # for the last checkpoints
+from benchmarks.sharing import supervise
+from benchmarks.sweep_runs import FULL, TINY, Bench, carry_out, is_done, matching
 
 
 def main(
@@ -46,49 +40,11 @@ def main(
     bench = Bench(TINY if tiny else FULL, out, work / "tiny" if tiny else work, data_dir)
     todo = [run for run in chosen if not is_done(run, out)]
     deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
-    supervise(todo, bench, min(processes, len(todo)), deadline)
+    supervise(carry_out, todo, bench, processes, deadline)
     left = sum(not is_done(run, out) for run in chosen)
     typer.echo(f"{len(chosen) - left} of {len(chosen)} runs done{'; the same command goes on' if left else ''}")
     if left:
         raise typer.Exit(1)
-
-
-def supervise(todo: list[SweepRun], bench: Bench, processes: int, deadline: float) -> None:
-    """Let some processes work the runs off until the deadline; what they are at then is kept."""
-    context = multiprocessing.get_context("spawn")
-    queue: Queue[SweepRun | None] = context.Queue()
-    for run in [*todo, *[None] * processes]:
-        queue.put(run)
-    workers = [context.Process(target=work_off, args=(queue, bench)) for _ in range(processes)]
-    try:
-        for worker in workers:
-            worker.start()
-        wait_for(workers, deadline)
-    finally:
-        for worker in workers:
-            worker.terminate()  # training saves a checkpoint; rows are on disk batch by batch
-        wait_for(workers, time.monotonic() + STOPPING_SECONDS)
-        for worker in workers:
-            worker.kill()  # one that is still compiling has nothing to lose
-
-
-def wait_for(workers: list[SpawnProcess], deadline: float) -> None:
-    for worker in workers:
-        worker.join(None if deadline == float("inf") else max(0.0, deadline - time.monotonic()))
-
-
-def work_off(queue: "Queue[SweepRun | None]", bench: Bench) -> None:
-    """Take runs until there are none; one that fails does not stop the others."""
-    while (run := queue.get()) is not None:
-        begun = time.monotonic()
-        try:
-            words = carry_out(run, bench)
-        except Stopped:
-            return
-        except (UsageError, RuntimeError) as error:  # also what the device says when its memory is full
-            words = f"failed: {error}"
-        print(f"{run.name}: {words} ({time.monotonic() - begun:.0f} s)", flush=True)
-        torch.compiler.reset()  # else the ninth network of a process would no longer be compiled
 
 
 if __name__ == "__main__":

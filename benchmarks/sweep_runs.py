@@ -82,7 +82,8 @@ def is_done(run: SweepRun, results: Path) -> bool:
 
 def carry_out(run: SweepRun, bench: Bench) -> str:
     """Do what is left of a run; returns its numbers in words."""
-    return carry_out_score_run(run, bench) if isinstance(run, ScoreRun) else carry_out_model(run, bench)
+    words = carry_out_score_run(run, bench) if isinstance(run, ScoreRun) else carry_out_model(run, bench)
+    return f"{run.name}: {words}"
 
 
 def recipe_of(run: SweepRun, scale: Scale) -> Recipe:

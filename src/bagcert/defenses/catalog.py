@@ -28,10 +28,11 @@ class Entry:
 SUMS = ("every-region", "largest-region", "two-mask")
 SMOOTHING = ("largest-region", "every-region", "two-mask", "masked")
 PLAIN = ResidualConfig(width=256, paths=1, shake=False)  # receptive field 7
+PLACED = replace(PLAIN, width=(128,) * 3 + (400,) * 6, positions=True)
 
 DEFENSES: dict[str, Entry] = {
     "bagcert": Entry("Metzen & Yatsura 2021", "paper-cifar10-rf7", ResidualConfig(), (*SUMS, "masked")),
-    "two-mask": Entry("this package", "two-mask-cifar10", replace(PLAIN, step="logits"), ("two-mask",)),
+    "two-mask": Entry("this package", "two-mask-cifar10", replace(PLACED, step="logits"), ("two-mask",)),
     "ds-column": Entry("Levine & Feizi 2020", "ds-column-cifar10", AblationConfig(kept=(32, 4)), SMOOTHING),
     "ds-row": Entry("Levine & Feizi 2020", "ds-row-cifar10", AblationConfig(kept=(4, 32)), SMOOTHING),
     "ds-block": Entry("Levine & Feizi 2020", "ds-block-cifar10", AblationConfig(kept=(12, 12)), SMOOTHING),

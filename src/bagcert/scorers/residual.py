@@ -132,7 +132,7 @@ class ResidualScorer(BuiltScorer):
         if self.positions is None:
             return self._logits(windows, None)
         shown = self.positions.flatten(1)[:, pixels].transpose(0, 1)  # n features hw
-        return self._logits(windows, shown.unflatten(2, windows.shape[2:]))
+        return self._logits(windows, shown.reshape(*shown.shape[:2], *windows.shape[2:]))
 
     def _logits(self, images: Images, positions: Tensor | None) -> Tensor:
         features: Tensor = self.normalize(images)

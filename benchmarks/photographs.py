@@ -1,0 +1,156 @@
+"""The paper's ImageNet networks and ours on 64x64 photographs of 100 classes: rows, curves and ranks, into results/.
+
+    python -m benchmarks.photographs FOLDER                            (all runs, 3 minutes each, on a GPU)
+    python -m benchmarks.photographs FOLDER --minutes 9 --processes 3  (what fits; the same command goes on)
+    python -m benchmarks.photographs FOLDER --tiny --out /tmp/results  (a rehearsal on a CPU)
+
+FOLDER holds train/CLASS/* and val/CLASS/*. Every run is given the same minutes beside the same number of others. Its
+numbers on the way come from the validation split; after it, all images of val are certified against patches of 1, 2 and
+3 percent of the image, and the first 1,000 attacked. Ranks say how often the label stays among the five best classes.
+"""
+
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from bagcert.attacks import AttackSettings
+from bagcert.defenses.load import card
+from bagcert.errors import UsageError
+from bagcert.evaluation.figures.plan import RESULTS
+from bagcert.evaluation.rows import Evaluation
+from bagcert.files import write_atomically
+from bagcert.rules import EveryRegion
+from bagcert.rules.sums import sums
+from bagcert.training.folder import RunFolder
+from bagcert.training.loop import Order
+from bagcert.training.recipe import load_recipe
+from benchmarks.calling import call
+from benchmarks.rivals_runs import one_precision
+from benchmarks.sharing import supervise
+from benchmarks.storing import Subject
+from benchmarks.sweep_runs import train_quietly
+
+PATCHES = ("6x6", "9x9", "11x11")  # 0.9, 2.0 and 3.0 % of 64x64
+MAIN = "9x9"
+BEST = 5
+RUNS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "two-mask": ("two-mask-tiny-imagenet", ()),
+    "rf17": ("tiny-imagenet-rf17", ()),
+    "rf17-one-hot-0.3": ("tiny-imagenet-rf17", ("loss.one_hot=0.3",)),
+    "rf17-one-hot-0": ("tiny-imagenet-rf17", ("loss.one_hot=0.0",)),
+    "rf25": ("tiny-imagenet-rf25", ()),
+    "rf29": ("tiny-imagenet-rf29", ()),
+}
+CURVE = ("evaluation.times=20", "evaluation.images=1000")
+TINY = (
+    *("network.width=16", "training.batch_size=20", "schedule.epochs=0.002", "schedule.warmup_epochs=0"),
+    *("evaluation.times=2", "evaluation.images=20", "evaluation.batch_size=20"),
+)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the runs find and leave their files, and how much they do."""
+
+    photographs: Path
+    results: Path
+    work: Path
+    minutes: float  # of training
+    tiny: bool
+
+    def path(self, name: str, ending: str) -> Path:
+        return self.results / "photographs" / f"{name}{ending}"
+
+    def is_done(self, name: str) -> bool:
+        return all(self.path(name, ending).exists() for ending in (".jsonl.gz", "-attack.jsonl.gz", ".json"))
+
+
+def run(names: list[str], bench: Bench) -> str:
+    """Train, certify, attack, rank: what is left of it."""
+    (name,) = names
+    recipe_name, settings = RUNS[name]
+    folder = bench.work / name
+    place = f"data.name={json.dumps(str(bench.photographs))}"
+    recipe = load_recipe(recipe_name, [*settings, place, *(TINY if bench.tiny else CURVE)])
+    if not RunFolder(folder).config.exists():
+        train_quietly(recipe, Order(folder, final=False, resume=True, minutes=None if bench.tiny else bench.minutes))
+    rules = ("two-mask",) if recipe.evaluation.rule == "two-mask" else ("every-region", "two-mask")
+    evaluations = [Evaluation(patch, rule) for patch in PATCHES for rule in rules]
+    main = Evaluation(MAIN, recipe.evaluation.rule)
+    images, attacked = (20, 2) if bench.tiny else (5_000, 1_000)
+    with one_precision(Subject.find(folder, name, None)) as subject:
+        rows = subject.certify(evaluations, images, folder, bench.path(name, ".jsonl.gz"))
+        broken = subject.attack(main, attacked, AttackSettings(), folder, bench.path(name, "-attack.jsonl.gz"))
+        ranks = best_shares(subject, images)
+    facts = {key: card(folder)[key] for key in ("recipe", "seed", "steps", "seconds", "device", "validation")}
+    curve = [line for line in map(json.loads, (folder / "log.jsonl").read_text().splitlines()) if "certified" in line]
+    waits = [line for line in map(json.loads, (folder / "log.jsonl").read_text().splitlines()) if "loss" in line]
+    content = {"run": name, **facts, **ranks, "curve": curve, "waited_for_images": mean_wait(waits)}
+    write_atomically(bench.path(name, ".json"), (json.dumps(content, indent=1) + "\n").encode())
+    shares = rows.accuracies(main)
+    words = f"clean {shares.clean:.2%}, certified {shares.certified:.2%}, attacked {broken.attacked_accuracy:.2%}"
+    return f"{name}: {words}"
+
+
+def mean_wait(lines: list[dict[str, Any]]) -> float:
+    """The mean share of the time that steps waited for images; the first line holds the compilation."""
+    shares = [line["waited_for_images"] for line in lines[1:]]
+    return round(sum(shares) / len(shares), 4) if shares else 0.0
+
+
+@torch.no_grad()
+def best_shares(subject: Subject, images: int) -> dict[str, Any]:
+    """How often the label is among the five best sums, and of votes how often no patch can push it out."""
+    defense, device = subject.defense, next(subject.defense.scorer.parameters()).device
+    votes = defense.scorer.step.bounds == (0, 1)
+    regions = {patch: defense.against(patch, "every-region").regions for patch in PATCHES} if votes else {}
+    seen, clean, kept = 0, 0, dict.fromkeys(regions, 0)
+    for batch in subject.source.batches(defense.batch_size, device):
+        scores = defense.scores(batch.images)
+        totals = sums(scores.values)
+        own = totals.gather(1, batch.labels[:, None])
+        clean += int(((totals >= own).sum(dim=1) <= BEST).sum())
+        for patch, places in regions.items():
+            kept[patch] += int((EveryRegion().worst_rank(scores, batch.labels, places) <= BEST).sum())
+        seen += len(batch.labels)
+        if seen >= images:
+            break
+    return {
+        "images": seen,
+        "clean_top5": clean / seen,
+        "certified_top5": {patch: count / seen for patch, count in kept.items()},
+    }
+
+
+def main(
+    photographs: Annotated[Path, typer.Argument(help="a folder with train/CLASS/* and val/CLASS/*")],
+    runs: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"of {', '.join(RUNS)}")] = None,
+    minutes: Annotated[float | None, typer.Option(help="stop in time; the same command goes on")] = None,
+    each: Annotated[float, typer.Option(help="minutes of training for each run")] = 3.0,
+    processes: Annotated[int, typer.Option(help="runs that share the device", min=1)] = 1,
+    tiny: Annotated[bool, typer.Option("--tiny", help="a rehearsal, whose numbers mean nothing")] = False,
+    out: Annotated[Path, typer.Option(help="the folder of stored rows")] = RESULTS,
+    work: Annotated[Path, typer.Option(help="run folders and rows that are not complete")] = Path("runs/photographs"),
+) -> None:
+    """Train, certify, attack and rank the networks."""
+    if tiny and out == RESULTS:
+        raise UsageError(f"expected another --out than {RESULTS} with --tiny, got it; rehearsed rows are no results")
+    bench = Bench(photographs.resolve(), out, work / "tiny" if tiny else work, each, tiny)
+    chosen = runs or list(RUNS)
+    deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
+    with contextlib.suppress(KeyboardInterrupt):
+        supervise(run, [[name] for name in chosen if not bench.is_done(name)], bench, processes, deadline)
+    left = [name for name in chosen if not bench.is_done(name)]
+    typer.echo(f"{len(chosen) - len(left)} of {len(chosen)} done" + (f"; not yet: {', '.join(left)}" if left else ""))
+    if left:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    call(main)
