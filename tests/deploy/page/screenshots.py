@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from bagcert.cli.serve import sample_pictures
 from bagcert.defenses.load import load
-from tests.deploy.page.conftest import Served, opening, sandbox, serving, wait_for_patched
+from tests.deploy.page.conftest import Served, opening, sandbox, serving
+from tests.deploy.page.looking import wait_for_patched
 from tests.deploy.serving.conftest import small_model
 
 MOST_BYTES = 150_000

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from bagcert.threats.threat import Placement
-from tests.deploy.page.conftest import Opener, Served, place_of, wait_for_patched
+from tests.deploy.page.conftest import Opener, Served
+from tests.deploy.page.looking import place_of, wait_for_patched
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 pytestmark = pytest.mark.slow

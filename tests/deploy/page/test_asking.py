@@ -7,16 +7,8 @@ import pytest
 
 from bagcert.threats.threat import Placement
 from tests.deploy.conftest import small_defense
-from tests.deploy.page.conftest import (
-    PATIENCE,
-    Opener,
-    Served,
-    opening,
-    place_of,
-    serving,
-    small_samples,
-    wait_for_patched,
-)
+from tests.deploy.page.conftest import PATIENCE, Opener, Served, opening, serving, small_samples
+from tests.deploy.page.looking import place_of, wait_for_patched
 from tests.deploy.serving.conftest import small_model
 
 if TYPE_CHECKING:

@@ -1,10 +1,22 @@
 """What is seen is what the model says of the very pixels on the screen: patches of every fill, score maps and bars."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
+from PIL import Image
 
+from bagcert.defenses.defense import Defense
+from bagcert.deploy.serving.samples import drawn_samples
+from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.threats.threat import Placement
-from tests.deploy.page.conftest import Opener, Served, place_of, shown, shown_pixels, wait_for_patched
+from tests.deploy.page.conftest import Opener, Served, opening, serving
+from tests.deploy.page.looking import place_of, shown, shown_pixels, wait_for_patched
+from tests.deploy.serving.conftest import file_of, small_model
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 pytestmark = pytest.mark.slow
@@ -68,6 +80,33 @@ def test_evidence_has_the_signs_of_the_scores(open_page: Opener, served: Served)
     page.locator("#votes button").last.click()  # again: back to the picture
     expect(page.locator("#evidence")).to_be_hidden()
     expect(page.get_by_role("radio", name="Picture")).to_be_checked()
+
+
+def test_a_grey_model_is_shown_grey(browser: "Browser", tmp_path: Path) -> None:
+    config = ResidualConfig(classes=3, channels=1, width=4, kernels=(3,), paths=1, shake=False)
+    model = small_model(Defense.build(ResidualScorer(config, (8, 8)).eval(), "every-region", "2x2", ("a", "b", "c")))
+    color = np.random.default_rng(2).integers(0, 256, (8, 8, 3)).astype(np.uint8)
+    (tmp_path / "color.png").write_bytes(file_of(color))
+    with serving(model, drawn_samples((8, 8), 1)) as served, opening(browser, served.url) as opener:
+        page = opener()
+        page.locator("#file").set_input_files(tmp_path / "color.png")
+        page.get_by_role("button", name="Put a patch on it").click()
+        wait_for_patched(page)
+        color[3:5, 3:5] = (255, 212, 0)
+        grey = np.asarray(Image.fromarray(color).convert("L"))
+        assert np.array_equal(shown_pixels(page), np.repeat(grey[:, :, None], 3, axis=2))
+        expect(page.locator("#patched-class")).to_contain_text(served.name(model.answer([grey[:, :, None]])[0]))
+
+
+def test_of_many_classes_the_first_are_listed(browser: "Browser") -> None:
+    config = ResidualConfig(classes=30, width=4, kernels=(3,), paths=1, shake=False)
+    names = tuple(f"class {number}" for number in range(30))
+    model = small_model(Defense.build(ResidualScorer(config, (8, 8)).eval(), "every-region", "2x2", names))
+    with serving(model, drawn_samples((8, 8), 3)) as served, opening(browser, served.url) as opener:
+        page = opener()
+        votes = served.found[0].scores.sum(axis=(1, 2))
+        first = sorted(np.argsort(-votes, kind="stable")[:12].tolist())
+        assert page.locator("#votes li:visible .name").all_text_contents() == [names[index] for index in first]
 
 
 def test_sizes_by_sliders(open_page: Opener) -> None:

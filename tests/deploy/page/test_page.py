@@ -3,7 +3,8 @@
 import pytest
 
 from bagcert.threats.threat import Placement
-from tests.deploy.page.conftest import Opener, Served, place_of, wait_for_patched
+from tests.deploy.page.conftest import Opener, Served
+from tests.deploy.page.looking import place_of, wait_for_patched
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 YELLOW = (255, 212, 0)

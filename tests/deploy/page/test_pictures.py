@@ -10,7 +10,8 @@ from PIL import Image
 
 from bagcert.deploy.serving.resizing import Pixels, resize
 from bagcert.deploy.serving.wording import seen_in_original
-from tests.deploy.page.conftest import Opener, Served, shown_pixels
+from tests.deploy.page.conftest import Opener, Served
+from tests.deploy.page.looking import shown_pixels
 from tests.deploy.serving.conftest import file_of, photos
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect

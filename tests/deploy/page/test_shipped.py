@@ -9,7 +9,8 @@ import pytest
 from bagcert.cli.serve import first_images
 from bagcert.defenses.load import load
 from bagcert.deploy.serving.samples import Sample
-from tests.deploy.page.conftest import Served, opening, serving, wait_for_patched
+from tests.deploy.page.conftest import Served, opening, serving
+from tests.deploy.page.looking import wait_for_patched
 from tests.deploy.serving.conftest import small_model
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import { patternOf } from "./fills.js";
 import { Latest } from "./latest.js";
 import { fits, inTheMiddle, moveTo, shapesOf, sizeTo } from "./patch.js";
-import { cut, decode, encode, paste } from "./pixels.js";
+import { cut, decode, encode, paste, toGrey } from "./pixels.js";
 import { attack, certify } from "./server.js";
 
 const REST = 60; // milliseconds that a dragged patch stays before the server is asked
@@ -43,7 +43,8 @@ export class Bench {
 
   /** The small picture on the patch; null while it is still being made. */
   get pattern() {
-    return patternOf({ ...this.fill, other: this.other }, this.patch);
+    const pattern = patternOf({ ...this.fill, other: this.other }, this.patch);
+    return pattern !== null && this.model.channels === 1 ? toGrey(pattern) : pattern;
   }
 
   /** What is shown and, where there is a patch, certified. */

@@ -1,6 +1,6 @@
 /** Where pictures come from: the server's samples, a chosen file, a dropped or pasted one. */
 
-import { decode } from "./pixels.js";
+import { decode, toGrey } from "./pixels.js";
 import { resize } from "./resize.js";
 
 const get = (id) => document.getElementById(id);
@@ -87,9 +87,10 @@ function letDrop(bench) {
 
 /** A file becomes the picture that the network sees of it, and that is what is shown and certified. */
 async function take(bench, blob) {
-  const { width, height, limits } = bench.model;
+  const { width, height, channels, limits } = bench.model;
   try {
-    const whole = await decode(blob, limits.pixels);
+    const decoded = await decode(blob, limits.pixels);
+    const whole = channels === 1 ? toGrey(decoded) : decoded;
     const file = { blob, width: whole.width, height: whole.height };
     bench.choose({ label: null, file, pixels: resize(whole, width, height), answer: null, original: null });
   } catch (error) {

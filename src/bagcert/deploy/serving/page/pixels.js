@@ -50,6 +50,16 @@ export function paste(pixels, pattern, row, column) {
   return { width: pixels.width, height: pixels.height, data };
 }
 
+/** As a network of one channel sees it; the weights are those that the server's decoder takes. */
+export function toGrey({ width, height, data }) {
+  const grey = new Uint8ClampedArray(data);
+  for (let at = 0; at < data.length; at += 4) {
+    const level = (19595 * data[at] + 38470 * data[at + 1] + 7471 * data[at + 2] + 32768) >> 16;
+    grey.fill(level, at, at + 3);
+  }
+  return { width, height, data: grey };
+}
+
 function canvasOf(width, height) {
   const canvas = document.createElement("canvas");
   canvas.width = width;

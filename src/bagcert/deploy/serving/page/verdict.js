@@ -29,8 +29,11 @@ function drawClean(card, { picture, model, problem }, words) {
 
 function drawPatched(card, { patch, problem, attacking }, words) {
   card.hidden = patch === null;
-  card.setAttribute("aria-busy", words === null && problem === null);
-  fill(card, words ?? (attacking ? searching() : waiting(problem)));
+  const busy = words === null && problem === null;
+  card.setAttribute("aria-busy", busy);
+  if (busy && !attacking) fillTitle(card, waiting(null)); // the rest is hidden, not removed: nothing below jumps
+  else fill(card, words ?? (attacking ? searching() : waiting(problem)));
+  card.dataset.blank = busy && !attacking;
 }
 
 function drawCaption(caption, bench, clean, patched) {
@@ -53,12 +56,14 @@ function announce({ picture, patch }, clean, patched) {
   if (get("live").textContent !== spoken(text)) get("live").textContent = spoken(text);
 }
 
-function fill(card, { tone, title, tag, proof, more }) {
+function fill(card, words) {
+  fillTitle(card, words);
+  for (const part of ["tag", "proof", "more"]) card.querySelector(`.${part}`).textContent = words[part];
+}
+
+function fillTitle(card, { tone, title }) {
   card.dataset.tone = tone;
   card.querySelector(".class").textContent = title;
-  card.querySelector(".tag").textContent = tag;
-  card.querySelector(".proof").textContent = proof;
-  card.querySelector(".more").textContent = more;
 }
 
 function setSide(element, side, model) {

@@ -2,6 +2,8 @@
 
 import { areVotes, averages } from "./scores.js";
 
+const MOST_ROWS = 12; // of many classes, those with the most votes
+
 const get = (id) => document.getElementById(id);
 
 export function createVotes(bench) {
@@ -24,7 +26,10 @@ export function createVotes(bench) {
     const span = Math.max(0, ...before, ...now) - least || 1;
     get("votes-about").textContent = about(bench, counted);
     get("votes-rule").hidden = now[shown.class] === Math.max(...now);
+    const ranked = [...now.keys()].sort((one, two) => now[two] - now[one]);
+    const kept = [...new Set([shown.class, clean.class, ...ranked])].slice(0, MOST_ROWS);
     rows.forEach((row, index) => {
+      row.item.hidden = !kept.includes(index);
       drawRow(row, { before: before[index], now: now[index], least, span, counted });
       row.item.dataset.answer = index === shown.class;
       row.item.dataset.moved = bench.patch !== null;
