@@ -212,6 +212,7 @@ def test_a_token_guards_what_the_model_does(model: Model) -> None:
         for path in ("/v1/model", "/v1/samples", "/v1/samples/0", "/metrics"):
             for headers in ({}, {"Authorization": "Bearer other"}, {"Authorization": "Bearer sécret".encode()}):
                 refused = client.get(path, headers=headers)  # type: ignore[arg-type]
+                assert refused.headers["www-authenticate"] == "Bearer"
                 assert refused.status_code == 401 and "expected 'Authorization: Bearer TOKEN'" in refused.text
             assert client.get(path, headers={"Authorization": "Bearer secret"}).status_code == 200
         assert client.post("/v1/certify").status_code == 401

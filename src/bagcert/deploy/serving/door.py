@@ -64,7 +64,8 @@ class Door:
         if self.expected is not None and scope["path"].startswith(GUARDED):
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, self.expected):
-                raise Refused(401, "expected 'Authorization: Bearer TOKEN', got none or another; ask the operator")
+                words = "expected 'Authorization: Bearer TOKEN', got none or another; ask the operator"
+                raise Refused(401, words, {"WWW-Authenticate": "Bearer"})
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self.limits.body_bytes:
             raise too_large(self.limits)
