@@ -1,0 +1,130 @@
+"""Fill docs/imagenet.md from what `benchmarks.photographs` and `benchmarks.imagenet` have stored.
+
+python -m benchmarks.photographs_page
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from bagcert.evaluation.attacked import read_attack_rows
+from bagcert.evaluation.figures.plan import RESULTS
+from bagcert.evaluation.pages import Lines, put_table
+from bagcert.evaluation.report.drawing import PALETTE, picture
+from bagcert.evaluation.report.tables import percent
+from bagcert.evaluation.rows import Evaluation, Rows, read_rows
+from bagcert.files import write_atomically
+from benchmarks.calling import call
+from benchmarks.photographs import MAIN, PATCHES, RUNS
+
+ROOT = Path(__file__).parents[1]
+PAGE, FIGURE = ROOT / "docs" / "imagenet.md", ROOT / "docs" / "figures" / "one-hot.svg"
+OPEN = "not measured yet"
+ONE_HOT = {"rf17-one-hot-0": "σ = 0", "rf17-one-hot-0.3": "σ = 0.3", "rf17": "σ = 1"}
+
+
+def stored(name: str, ending: str) -> Path | None:
+    path = ROOT / RESULTS / "photographs" / f"{name}{ending}"
+    return path if path.exists() else None
+
+
+def facts_of(name: str) -> dict[str, Any] | None:
+    path = stored(name, ".json")
+    return json.loads(path.read_text(encoding="utf-8")) if path else None
+
+
+def shares(rows: Rows, patch: str, rule: str) -> str:
+    entry = Evaluation(patch, rule)
+    if entry not in rows.results:
+        return "–"
+    found = rows.accuracies(entry)
+    return f"{percent(found.clean)} / {percent(found.certified)}"
+
+
+def accuracies() -> Lines:
+    """Clean and certified accuracy of every run."""
+    columns = [(patch, rule) for rule in ("every-region", "two-mask") for patch in PATCHES]
+    lines: Lines = [("run", *(f"{patch}, {rule}" for patch, rule in columns), f"attacked, {MAIN}", "minutes")]
+    for name in RUNS:
+        rows, attack, facts = stored(name, ".jsonl.gz"), stored(name, "-attack.jsonl.gz"), facts_of(name)
+        if rows is None or attack is None or facts is None:
+            lines.append((name, *[OPEN] * (len(lines[0]) - 1)))
+            continue
+        table, broken = read_rows(rows), read_attack_rows(attack)
+        cells = [shares(table, *column) for column in columns]
+        attacked = f"{percent(broken.certified_accuracy)} ≤ {percent(broken.attacked_accuracy)}"
+        lines.append((name, *cells, f"{attacked} ({len(broken.labels)})", f"{facts['seconds'] / 60:.1f}"))
+    return lines
+
+
+def best_five() -> Lines:
+    """How often the label is among the five best, and cannot be pushed out."""
+    lines: Lines = [("run", "clean, top 5", *(f"certified, top 5, {patch}" for patch in PATCHES))]
+    for name in RUNS:
+        facts = facts_of(name)
+        if facts is None:
+            lines.append((name, *[OPEN] * (len(PATCHES) + 1)))
+            continue
+        kept = [percent(facts["certified_top5"][patch]) if facts["certified_top5"] else "–" for patch in PATCHES]
+        lines.append((name, percent(facts["clean_top5"]), *kept))
+    return lines
+
+
+def times() -> Lines:
+    """50,000 images at ImageNet's size."""
+    path = ROOT / "benchmarks" / "results" / "imagenet.json"
+    lines: Lines = [("part", "seconds", "peak memory, GiB")]
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    parts = {"network": "network", "network_and_every_region": "network and every-region", "two_mask": "two-mask alone"}
+    for key, words in parts.items():
+        seconds, memory = found.get(f"{key}_seconds", OPEN), found.get(f"{key}_peak_gib", "")
+        lines.append((words, str(seconds), str(memory)))
+    return lines
+
+
+def one_hot_figure() -> str | None:
+    """Clean and certified accuracy and the votes of a position over training, for three weights of the penalty."""
+    curves = {words: facts["curve"] for name, words in ONE_HOT.items() if (facts := facts_of(name)) is not None}
+    if not curves:
+        return None
+
+    def draw() -> Figure:
+        figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+        panels = figure.subplots(1, 3)
+        for ax, (key, title) in zip(panels, PANELS.items(), strict=True):
+            for color, (words, curve) in zip(PALETTE, curves.items(), strict=False):
+                factor = 1 if key == "votes" else 100
+                ax.plot(
+                    [line["step"] for line in curve], [factor * line[key] for line in curve], color=color, label=words
+                )
+            ax.set_title(title)
+            ax.set_xlabel("steps")
+            ax.set_ylim(bottom=0)
+        panels[0].legend()
+        return figure
+
+    return picture("one-hot", "What the one-hot penalty does", "", draw).svg
+
+
+PANELS = {"clean": "clean, %", "certified": f"certified, {MAIN}, %", "votes": "classes that a position votes for"}
+TABLES = {"accuracies": accuracies, "best-five": best_five, "times": times}
+
+
+def filled(page: str) -> str:
+    for name, table in TABLES.items():
+        page = put_table(page, name, table())
+    return page
+
+
+def main() -> None:
+    """Bring docs/imagenet.md up to date."""
+    write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8")).encode())
+    if (figure := one_hot_figure()) is not None:
+        write_atomically(FIGURE, figure.encode())
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    call(main)
