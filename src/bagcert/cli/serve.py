@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bagcert.deploy.serving.samples import Sample
 
 SHUTDOWN_SECONDS = 180  # for what was accepted: more than any request may take
+LOOKED_AT = 256  # test images, for a sample of each class
 CONNECTIONS = 1024  # open at once, with or without a request
 QUIET: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
 
@@ -84,19 +85,25 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def sample_pictures(data: str, served: "Model", data_dir: Path | None) -> "list[Sample]":
-    """The first test images of the model's data set, if it is on this machine; else drawn ones."""
+    """Test images of the model's data set, all classes among them, if it is on this machine; else drawn ones."""
     from bagcert.deploy.serving.samples import COUNT, Sample, drawn_samples
 
     try:
-        images, labels, classes = first_images(data, COUNT, data_dir)
+        images, labels, classes = first_images(data, LOOKED_AT, data_dir)
     except UsageError:
         return drawn_samples(served.image_size, served.channels)
     if tuple(images.shape[1:]) != (served.channels, *served.image_size):
         return drawn_samples(served.image_size, served.channels)
     return [
-        Sample(image.permute(1, 2, 0).numpy(), classes[label])
-        for image, label in zip(images, labels.tolist(), strict=True)
+        Sample(images[index].permute(1, 2, 0).numpy(), classes[labels[index]])
+        for index in varied(labels.tolist(), COUNT)
     ]
+
+
+def varied(labels: list[int], count: int) -> list[int]:
+    """So many of the images, in their order: the first of each class, then whatever comes first."""
+    first = [index for index, label in enumerate(labels) if label not in labels[:index]]
+    return sorted([*first, *(index for index in range(len(labels)) if index not in first)][:count])
 
 
 def first_images(data: str, count: int, data_dir: Path | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
