@@ -44,7 +44,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             facts = json.loads((file.metadata() or {}).get("facts", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (no iterator)
     except (OSError, safetensors.SafetensorError, json.JSONDecodeError) as error:
-        raise UsageError(f"expected a whole safetensors file, got {path}: {error}") from error
+        raise UsageError(f"expected a whole safetensors file, got {path}: {error}; copy it again") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -52,9 +52,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UsageError(f"expected JSON in {path}, got: {error}") from error
+        raise UsageError(f"expected JSON in {path}, got: {error}; copy it again") from error
     if not isinstance(content, dict):
-        raise UsageError(f"expected a JSON object in {path}, got a {type(content).__name__}")
+        raise UsageError(f"expected a JSON object in {path}, got a {type(content).__name__}; copy it again")
     return content
 
 

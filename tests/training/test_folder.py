@@ -61,7 +61,8 @@ def test_every_flipped_byte_of_the_weights_is_noticed(run: Path) -> None:
     for place in (0, 20, len(content) // 2, len(content) - 1):
         (run / "weights.safetensors").write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises(
-            UsageError, match=r"expected the weights that config.json names by SHA-256, got other bytes"
+            UsageError,
+            match=r"expected the weights named by SHA-256 in config.json, got other bytes .*; copy the model",
         ):
             load_scorer(run)[0]
 

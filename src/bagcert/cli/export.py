@@ -27,7 +27,7 @@ def export(
     from bagcert.deploy.export import export_defense
 
     if out.suffix != ".onnx":
-        raise UsageError(f"expected --out to end in .onnx, got {out}")
+        raise UsageError(f"expected --out to end in .onnx, got {out}; name it so")
     facts = card(model)
     defense = load(model).against(patch or facts["patch"], rule or facts["rule"])
     assert isinstance(defense.scorer, BuiltScorer)

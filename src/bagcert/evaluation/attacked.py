@@ -161,7 +161,9 @@ def read_attack_lines(path: Path) -> tuple[dict[str, Any], list[list[Any]]]:
         header, *rows = (json.loads(text) for text in texts)
         fits = header["kind"] == "attack" and isinstance(header["images"], int)
     except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"expected rows of an attack in {path}, got something else: {error}") from error
+        raise UsageError(
+            f"expected rows of an attack in {path}, got something else: {error}; make it by bagcert attack"
+        ) from error
     for number, row in enumerate(rows):
         fits = fits and isinstance(row, list) and len(row) == 6 and row[0] == number
         fits = fits and all(isinstance(value, int) for value in row[:5])

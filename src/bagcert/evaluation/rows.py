@@ -107,7 +107,9 @@ def to_rows(path: Path, lines: Lines) -> Rows:
         }
         labels = torch.tensor([row[1] for row in lines.images], dtype=torch.int64)
     except (ValueError, TypeError, IndexError, RuntimeError) as error:
-        raise UsageError(f"expected numbers for every evaluation in {path}, got: {error}") from error
+        raise UsageError(
+            f"expected numbers for every evaluation in {path}, got: {error}; make it by bagcert certify"
+        ) from error
     return Rows(path, lines.header, labels, certificates, sides)
 
 
@@ -131,11 +133,16 @@ def parse_lines(path: Path) -> Lines:
         whole = texts[-1].endswith("\n")
         parsed = [json.loads(text) for text in (texts[1:] if whole else texts[1:-1])]
     except (OSError, EOFError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"expected rows of an evaluation in {path}, got something else: {error}") from error
+        raise UsageError(
+            f"expected rows of an evaluation in {path}, got something else: {error}; make it by bagcert certify"
+        ) from error
     footer = parsed.pop() if parsed and isinstance(parsed[-1], dict) else None
     for row in parsed:
         if not is_row(row, len(evaluations), 7 if header.get("scores_stored") else 2):
-            raise UsageError(f"expected a row with {len(evaluations)} results in {path}, got {json.dumps(row)[:80]}")
+            raise UsageError(
+                f"expected a row with {len(evaluations)} results in {path}, got {json.dumps(row)[:80]}; "
+                "make it by bagcert certify"
+            )
     return Lines(header, parsed, footer)
 
 
@@ -166,4 +173,6 @@ def file_kind(path: Path) -> str:
         header = json.loads(next(read_texts(path)))
         return str(header.get("kind", "certificates"))
     except (OSError, EOFError, StopIteration, AttributeError, ValueError) as error:
-        raise UsageError(f"expected rows of an evaluation in {path}, got something else: {error}") from error
+        raise UsageError(
+            f"expected rows of an evaluation in {path}, got something else: {error}; make it by bagcert certify"
+        ) from error

@@ -49,7 +49,9 @@ def read_chunk(path: Path, shape: tuple[int, int, int]) -> Integers:
             return np.unpackbits(packed["votes"], axis=1, count=cells).reshape(-1, *shape).astype(np.int32)
         return packed["scores"].reshape(-1, *shape).astype(np.int32)
     except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
-        raise UsageError(f"expected scores of a batch in {path}, got something else: {error}") from error
+        raise UsageError(
+            f"expected scores of a batch in {path}, got something else: {error}; make it by bagcert certify"
+        ) from error
 
 
 class ScoreFiles:

@@ -26,17 +26,21 @@ def scorer_table(scorer: BuiltScorer) -> dict[str, Any]:
 def read_scorer(table: object) -> BuiltScorer:
     """The inverse of `scorer_table`, with weights still to be loaded."""
     if not isinstance(table, Mapping) or set(table) != {"kind", "image_size", "network"}:
-        raise UsageError("expected kind, image_size and network of a scorer in config.json, got something else")
+        raise UsageError(
+            "expected kind, image_size and network of a scorer in config.json, got something else; copy the model again"
+        )
     size = table["image_size"]
     config = read_network(table["network"])
     if table["kind"] != kind_of(config) or not isinstance(size, list) or [type(side) for side in size] != [int, int]:
         raise UsageError(
             f"expected a scorer of kind '{kind_of(config)}' for height x width pixels, "
-            f"got {table['kind']!r} for {size!r}"
+            f"got {table['kind']!r} for {size!r}; copy the model again"
         )
     missing = write_config(config).keys() - table["network"].keys()
     if missing:  # a default would be another network than the one that was trained
-        raise UsageError(f"expected all keys of network in config.json, got none for {', '.join(sorted(missing))}")
+        raise UsageError(
+            f"expected all keys of network in config.json, got none for {', '.join(sorted(missing))}; train it again"
+        )
     return config.build((size[0], size[1]), mean=(0.0,), std=(1.0,))
 
 
@@ -48,13 +52,19 @@ def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
         raise UsageError(f"expected a finished run with config.json and weights.safetensors, got {folder}{more}")
     card = read_json(config)
     if card.get("format") != FORMAT:
-        raise UsageError(f"expected format {FORMAT} in {config}, got {card.get('format')!r}")
+        raise UsageError(
+            f"expected format {FORMAT} in {config}, got {card.get('format')!r}; train it with this version"
+        )
     if card.get("weights_sha256") != sha256(weights.read_bytes()):
-        raise UsageError(f"expected the weights that config.json names by SHA-256, got other bytes in {weights}")
+        raise UsageError(
+            f"expected the weights named by SHA-256 in config.json, got other bytes in {weights}; copy the model again"
+        )
     scorer = read_scorer(card.get("scorer"))
     tensors, _ = read_tensors(weights)
     expected = {name: value.shape for name, value in scorer.state_dict().items()}
     if expected != {name: value.shape for name, value in tensors.items()}:
-        raise UsageError(f"expected the tensors of the network in config.json, got others in {weights}")
+        raise UsageError(
+            f"expected the tensors of the network in config.json, got others in {weights}; copy the model again"
+        )
     scorer.load_state_dict(tensors)
     return scorer.eval(), card

@@ -134,7 +134,7 @@ def _load_table(name: str, depth: int = 0) -> dict[str, Any]:
     if name.endswith(".toml"):
         path: Traversable = Path(name)
         if not path.is_file():
-            raise UsageError(f"expected a recipe file, got '{name}', which does not exist")
+            raise UsageError(f"expected a recipe file, got '{name}', which does not exist; check the path")
     elif name in recipe_names():
         path = _shipped() / f"{name}.toml"
     else:

@@ -43,7 +43,10 @@ def verify_rows(path: Path, after_image: Callable[[int], None] = lambda images: 
         files = ScoreFiles(path, header)
         checkers = [checker_for(header, entry["patch"], entry["rule"]) for entry in header["evaluations"]]
     except (KeyError, TypeError, IndexError) as error:
-        raise UsageError(f"expected classes, scores and footprint in the first line of {path}, got: {error}") from error
+        raise UsageError(
+            f"expected classes, scores and footprint in the first line of {path}, got: {error}; "
+            "make it by bagcert certify --scores"
+        ) from error
     problems = list(missing(lines))
     for row in lines.images:
         problems += [Problem(row[0], words) for words in check_row(row, files, checkers, header)]
