@@ -2,7 +2,7 @@
 
     python -m benchmarks.certificates            (or `make bench`)
 
-CIFAR-10 size: the shipped two-mask network (width 256, one path, receptive field 7) on test images; 5x5 patches. Its
+CIFAR-10 size: the shipped two-mask network (one path, receptive field 7) on test images; 5x5 patches. Its
 logits go through `two-mask`, its votes (logit at least 0) through the rules that need bounds, and `two-mask` too.
 ImageNet size: 1,000 classes on a 56x56 grid of stride 4, receptive field 17, 32x32 patches; votes drawn so that each
 image has a class with a lead of its own, since untrained networks give maps without any.

@@ -148,13 +148,15 @@ def times(stock: Stock) -> Lines:
 
 def soundness(stock: Stock) -> Lines:
     """Attacks on certified images: no class may change."""
-    lines: Lines = [("command", "patches", "rules", "attack runs", "classes changed", "device")]
+    lines: Lines = [("command", "weights", "patches", "rules", "attack runs", "classes changed", "device")]
+    shipped = {card(model)["weights_sha256"] for model in shipped_models()}
     for path in sorted((ROOT / "benchmarks" / "results").glob("soundness*.json")):
         result = read_result(path.name)
         patches = ", ".join(dict.fromkeys(case["patch"] for case in result["cases"]))
         rules = ", ".join(dict.fromkeys(case["rule"] for case in result["cases"]))
         counts = f"{result['runs']:,}", str(result["flips"])
-        lines.append((f"`{result['command']}`", patches, rules, *counts, result["device"]))
+        weights = "shipped" if result["weights_sha256"] in shipped else "an earlier model's"
+        lines.append((f"`{result['command']}`", weights, patches, rules, *counts, result["device"]))
     return lines
 
 
