@@ -8,10 +8,11 @@ import bagcert
 PACKAGE = Path(bagcert.__file__).parent
 
 # Each stage may import itself and the stages named here.
-BASE = {"errors", "shapes", "files", "settings"}
+BASE = {"errors", "shapes", "files", "settings", "devices"}
 MAY_IMPORT = {
     "errors": set(),
     "shapes": set(),
+    "devices": set(),
     "files": {"errors"},
     "settings": {"errors"},
     "data": BASE,

@@ -10,6 +10,7 @@ from bagcert.attacks.goals import Aim, goal_for
 from bagcert.attacks.places import Places, alike, first_where_steep, paper_leads, proof_leads, weakest_places
 from bagcert.attacks.settings import Attackable, AttackSettings
 from bagcert.attacks.windows import Windows, window_size
+from bagcert.devices import at_once
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, IntegerScores
 from bagcert.shapes import Images, Labels, Scores
@@ -133,14 +134,14 @@ class Plan:
 def try_all(descent: Descent, plan: Plan, places: Places) -> int:
     """Run the plan in pieces, leaving out what images that have flipped no longer need; returns the number of runs."""
     generator = torch.Generator().manual_seed(descent.settings.seed)
-    pixels = PIXELS_AT_ONCE.get(plan.image.device.type, PIXELS_AT_ONCE["cpu"])
+    pixels = at_once(PIXELS_AT_ONCE, plan.image.device)
     runs = 0
     while len(plan.image):
         sizes = places.regions.placements[plan.place, 2:]
         same = (sizes == sizes[0]).all(dim=1)  # windows of one size
         height, width = window_size(descent.defense.scorer, (int(sizes[0, 0]), int(sizes[0, 1])))
-        at_once = max(1, pixels // (height * width))
-        taken = same & (same.cumsum(dim=0) <= at_once)
+        count = max(1, pixels // (height * width))
+        taken = same & (same.cumsum(dim=0) <= count)
         now = plan.select(taken)
         start(descent, now, places, generator)
         runs += len(now.image)

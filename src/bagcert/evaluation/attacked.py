@@ -21,6 +21,7 @@ from torch import Tensor
 from bagcert.attacks import Attacked, AttackSettings
 from bagcert.data import Batch, Source
 from bagcert.defenses.defense import Defense
+from bagcert.devices import at_once
 from bagcert.errors import UsageError
 from bagcert.evaluation.rows import read_texts
 from bagcert.files import write_atomically
@@ -75,7 +76,7 @@ def write_attack_rows(
     A certified image that changes its class is saved beside the rows, before its row is written.
     """
     device = next(defense.scorer.parameters()).device
-    size = BATCH.get(device.type, BATCH["cpu"])
+    size = at_once(BATCH, device)
     header = {**facts, "kind": "attack", "attack": asdict(settings), "batch": size}
     done = resume(path, header)
     after_batch(done)

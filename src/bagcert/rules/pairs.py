@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from bagcert.devices import at_once
 from bagcert.errors import UsageError
 from bagcert.rules.sums import outside
 from bagcert.threats import Regions
@@ -32,7 +33,7 @@ def least_pairs(maps: Tensor, rows: Tensor, first: Tensor, masks: Regions) -> Te
 
 def pieces(rows: int, masks: Regions, device: torch.device, width: int = 1) -> list[Tensor]:
     """Row numbers in pieces that fit into memory, each row holding `width` maps."""
-    cells = ROW_CELLS.get(device.type, ROW_CELLS["cpu"])
+    cells = at_once(ROW_CELLS, device)
     size = max(1, cells // (width * max(masks.grid[0] * masks.grid[1], len(masks))))
     return [torch.arange(start, min(start + size, rows), device=device) for start in range(0, rows, size)]
 

@@ -7,6 +7,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from bagcert.devices import at_once
 from bagcert.errors import UsageError
 from bagcert.rules.scores import IntegerScores
 from bagcert.threats import Regions
@@ -93,7 +94,7 @@ class Rule(ABC):
     def _parts(self, scores: IntegerScores, regions: Regions) -> list[IntegerScores]:
         """The images in pieces small enough for memory; at least one piece, so that no images give no answers."""
         count, classes, rows, columns = scores.values.shape
-        cells = CHUNK_CELLS.get(scores.values.device.type, CHUNK_CELLS["cpu"])
+        cells = at_once(CHUNK_CELLS, scores.values.device)
         size = max(1, cells // (classes * max(len(regions), rows * columns)))
         return [scores.part(slice(start, start + size)) for start in range(0, max(count, 1), size)]
 

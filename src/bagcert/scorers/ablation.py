@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from bagcert.devices import at_once
 from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer, NetworkConfig
 from bagcert.scorers.classifier import Classifier, ClassifierShape
@@ -89,9 +90,9 @@ class AblationScorer(BuiltScorer):
 
         Piece by piece; gradients run each piece again instead of keeping it.
         """
-        at_once = max(1, ABLATED_AT_ONCE.get(images.device.type, ABLATED_AT_ONCE["cpu"]) // len(images))
+        count = max(1, at_once(ABLATED_AT_ONCE, images.device) // len(images))
         parts = []
-        for piece in torch.split(ablations, at_once, dim=-1):
+        for piece in torch.split(ablations, count, dim=-1):
             if torch.is_grad_enabled():
                 parts.append(checkpoint(self._ablated, images, piece, use_reentrant=False))
             else:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bagcert.devices import at_once
 from bagcert.errors import UsageError
 from bagcert.scorers.base import Normalize
 from bagcert.scorers.classifier import Classifier, ClassifierShape
@@ -91,8 +92,8 @@ class CleanserScorer(HidingScorer):
         total = len(self.hidden)
         first, second = torch.triu_indices(total, total, device=images.device)  # all pairs, and each mask with itself
         winners = torch.empty(len(images), total, total, dtype=torch.int64, device=images.device)
-        at_once = max(1, MASKED_AT_ONCE.get(images.device.type, MASKED_AT_ONCE["cpu"]) // len(images))
-        for pairs in torch.split(torch.arange(len(first), device=images.device), at_once):
+        count = max(1, at_once(MASKED_AT_ONCE, images.device) // len(images))
+        for pairs in torch.split(torch.arange(len(first), device=images.device), count):
             one, two = first[pairs], second[pairs]
             shown = self._masked(images[:, None], self.hidden.masks(one) | self.hidden.masks(two))
             classes = self.classifier(shown.flatten(0, 1)).argmax(dim=1).view(len(images), len(pairs))

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from bagcert.devices import at_once
 from bagcert.errors import UsageError
 from bagcert.scorers.base import Normalize
 from bagcert.scorers.boxes import LONGEST_SUM, SLACK, Box, forward, least_margins, through
@@ -106,11 +107,11 @@ class IntervalScorer(HidingScorer):
 
     def counts(self, images: Images) -> Tensor:
         with torch.autocast(images.device.type, enabled=False):  # its bfloat16 would not be what the proof is about
-            at_once = max(1, BOXES_AT_ONCE.get(images.device.type, BOXES_AT_ONCE["cpu"]) // len(images))
+            count = max(1, at_once(BOXES_AT_ONCE, images.device) // len(images))
             wide = torch.ones((), device=images.device)
             beaten = [
                 (self._margins(images.double(), views, wide, SLACK) > 0).sum(dim=3)  # b n k
-                for views in torch.split(torch.arange(len(self.hidden), device=images.device), at_once)
+                for views in torch.split(torch.arange(len(self.hidden), device=images.device), count)
             ]
             plain = self.logits(images)[:, None, :, 0, 0]  # b 1 k
         of, over = plain[..., None], plain[..., None, :]
