@@ -120,7 +120,7 @@ def test_truncated_images_are_named(tmp_path: Path, ending: str, keep: float) ->
     decode(path, Framing(None, 64), None)
     path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
     with pytest.raises(
-        UsageError, match=rf"cut\.{ending}: expected a readable image, got [^\n]+; remove it or set"
+        UsageError, match=rf"cut\.{ending}: expected a readable image, got [^\n]+; remove it or add --skip-broken"
     ) as told:
         decode(path, Framing(None, 64), None)
     assert "\n" not in str(told.value)

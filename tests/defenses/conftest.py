@@ -22,7 +22,7 @@ DIGITS = {
 }
 FAST = {"optimizer.lr": 0.06, "optimizer.other_lr": 0.01}
 RESIDUAL = {**FAST, "network.width": 16, "network.kernels": [1, 1]}  # receptive field 3
-CLASSIFIER = {**FAST, "network.width": 8, "network.blocks": [1, 1]}
+CLASSIFIER = {**FAST, "network.width": 16, "network.blocks": [1, 1]}
 ABLATION = {**CLASSIFIER, "schedule.epochs": 20}  # one ablation a step
 WINDOW = {"loss.window": [3, 3]}
 SMALL: dict[str, dict[str, object]] = {
