@@ -9,9 +9,7 @@ numbers on the way come from the validation split; after it, all images of val a
 3 percent of the image, and the first 1,000 attacked. Ranks say how often the label stays among the five best classes.
 """
 
-import contextlib
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +19,6 @@ import typer
 
 from bagcert.attacks import AttackSettings
 from bagcert.defenses.load import card
-from bagcert.errors import UsageError
 from bagcert.evaluation.figures.plan import RESULTS
 from bagcert.evaluation.rows import Evaluation
 from bagcert.files import write_atomically
@@ -32,7 +29,7 @@ from bagcert.training.loop import Order
 from bagcert.training.recipe import load_recipe
 from benchmarks.calling import call
 from benchmarks.rivals_runs import one_precision
-from benchmarks.sharing import supervise
+from benchmarks.sharing import check_rehearsal, deadline_of, supervise
 from benchmarks.storing import Subject
 from benchmarks.sweep_runs import train_quietly
 
@@ -89,8 +86,8 @@ def run(names: list[str], bench: Bench) -> str:
         broken = subject.attack(main, attacked, AttackSettings(), folder, bench.path(name, "-attack.jsonl.gz"))
         ranks = best_shares(subject, images)
     facts = {key: card(folder)[key] for key in ("recipe", "seed", "steps", "seconds", "device", "validation")}
-    curve = [line for line in map(json.loads, (folder / "log.jsonl").read_text().splitlines()) if "certified" in line]
-    waits = [line for line in map(json.loads, (folder / "log.jsonl").read_text().splitlines()) if "loss" in line]
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    curve, waits = ([line for line in log if key in line] for key in ("certified", "loss"))
     content = {"run": name, **facts, **ranks, "curve": curve, "waited_for_images": mean_wait(waits)}
     write_atomically(bench.path(name, ".json"), (json.dumps(content, indent=1) + "\n").encode())
     shares = rows.accuracies(main)
@@ -139,13 +136,11 @@ def main(
     work: Annotated[Path, typer.Option(help="run folders and rows that are not complete")] = Path("runs/photographs"),
 ) -> None:
     """Train, certify, attack and rank the networks."""
-    if tiny and out == RESULTS:
-        raise UsageError(f"expected another --out than {RESULTS} with --tiny, got it; rehearsed rows are no results")
+    check_rehearsal(tiny, out)
     bench = Bench(photographs.resolve(), out, work / "tiny" if tiny else work, each, tiny)
     chosen = runs or list(RUNS)
-    deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
-    with contextlib.suppress(KeyboardInterrupt):
-        supervise(run, [[name] for name in chosen if not bench.is_done(name)], bench, processes, deadline)
+    deadline = deadline_of(minutes)
+    supervise(run, [[name] for name in chosen if not bench.is_done(name)], bench, processes, deadline)
     left = [name for name in chosen if not bench.is_done(name)]
     typer.echo(f"{len(chosen) - len(left)} of {len(chosen)} done" + (f"; not yet: {', '.join(left)}" if left else ""))
     if left:

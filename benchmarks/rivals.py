@@ -13,23 +13,20 @@ nothing. Of the shipped models only costs are measured. Not measured yet: by cou
 H200 one after the other, perhaps 20 with three processes, and what the paper's own network is given.
 """
 
-import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
-from bagcert.errors import UsageError
 from bagcert.evaluation.figures.plan import RESULTS
 from benchmarks.calling import call
 from benchmarks.rivals_costs import measure
 from benchmarks.rivals_runs import Bench, is_done, is_prepared, jobs, matching, prepare
 from benchmarks.rivals_scale import PLANNED, TINY
-from benchmarks.sharing import supervise
+from benchmarks.sharing import check_rehearsal, deadline_of, supervise
 
 Job = list[str]  # names, to be worked on one after the other
-Place = TypeVar("Place")  # where a step finds and leaves its files
 
 
 def main(
@@ -43,11 +40,10 @@ def main(
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
     """Train, certify, attack and time the rivals."""
-    if tiny and out == RESULTS:
-        raise UsageError(f"expected another --out than {RESULTS} with --tiny, got it; rehearsed rows are no results")
+    check_rehearsal(tiny, out)
     chosen = matching(runs or ["*"])
     bench = Bench(TINY if tiny else PLANNED, out, work / "tiny" if tiny else work, data_dir, paper_minutes, processes)
-    deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
+    deadline = deadline_of(minutes)
     first, last = jobs(chosen, bench)
     supervise(prepare, first, bench, processes, deadline)
     supervise(prepare, last, replace(bench, processes=1), 1, deadline)

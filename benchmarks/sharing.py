@@ -5,16 +5,29 @@ import time
 from collections.abc import Callable
 from multiprocessing.context import SpawnProcess
 from multiprocessing.queues import Queue
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from bagcert.errors import UsageError
+from bagcert.evaluation.figures.plan import RESULTS
 from bagcert.training.interrupt import Stopped
 
 STOPPING_SECONDS = 30.0  # for the last checkpoints
 Job = TypeVar("Job")
 Bench = TypeVar("Bench")
+
+
+def deadline_of(minutes: float | None) -> float:
+    """When to stop (time.monotonic), so many minutes from now; never, if none are given."""
+    return time.monotonic() + 60 * minutes if minutes is not None else float("inf")
+
+
+def check_rehearsal(tiny: bool, out: Path) -> None:
+    """Refuse to put rehearsed rows where results are kept."""
+    if tiny and out == RESULTS:
+        raise UsageError(f"expected another --out than {RESULTS} with --tiny, got it; rehearsed rows are no results")
 
 
 def supervise(

@@ -11,16 +11,14 @@ run anew would cost as much as its training. Not measured yet: at the 22,000 ima
 reached together on one H200, width 256 would take about 25 minutes in all, and this about 16.
 """
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bagcert.errors import UsageError
 from bagcert.evaluation.figures.plan import RESULTS
 from benchmarks.calling import call
-from benchmarks.sharing import supervise
+from benchmarks.sharing import check_rehearsal, deadline_of, supervise
 from benchmarks.sweep_runs import FULL, TINY, Bench, carry_out, is_done, matching
 
 
@@ -34,12 +32,11 @@ def main(
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
     """Train, certify and attack the models of the paper's figures."""
-    if tiny and out == RESULTS:
-        raise UsageError(f"expected another --out than {RESULTS} with --tiny, got it; rehearsed rows are no results")
+    check_rehearsal(tiny, out)
     chosen = matching(runs or ["*"])
     bench = Bench(TINY if tiny else FULL, out, work / "tiny" if tiny else work, data_dir)
     todo = [run for run in chosen if not is_done(run, out)]
-    deadline = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
+    deadline = deadline_of(minutes)
     supervise(carry_out, todo, bench, processes, deadline)
     left = sum(not is_done(run, out) for run in chosen)
     typer.echo(f"{len(chosen) - left} of {len(chosen)} runs done{'; the same command goes on' if left else ''}")

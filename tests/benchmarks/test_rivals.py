@@ -33,10 +33,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def bench(tiny_cifar10: TinyCifar10, tmp_path: Path) -> Bench:
-    folder = tmp_path / "data" / "cifar-10-batches-bin"
-    folder.mkdir(parents=True)
-    for name, content in tiny_cifar10.batches.items():
-        (folder / name).write_bytes(content)
+    tiny_cifar10.write(tmp_path / "data")
     return Bench(TINY, tmp_path / "results", tmp_path / "work", tmp_path / "data")
 
 

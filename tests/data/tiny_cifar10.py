@@ -39,6 +39,13 @@ class TinyCifar10:
         files["package/test_lables.json"] = json.dumps(labels[-TINY_RECORDS:]).encode()
         return tar_gz(files)
 
+    def write(self, data_dir: Path) -> None:
+        """Put the batches where a data folder has them."""
+        folder = data_dir / "cifar-10-batches-bin"
+        folder.mkdir(parents=True)
+        for name, content in self.batches.items():
+            (folder / name).write_bytes(content)
+
     def is_in(self, folder: Path) -> bool:
         """Whether exactly the six right files lie in the folder, and nothing half done."""
         return {path.name: path.read_bytes() for path in folder.iterdir()} == self.batches

@@ -9,8 +9,9 @@ import typer
 from bagcert.evaluation.comparison.page import write_page
 from bagcert.evaluation.comparison.plan import COMMAND
 from bagcert.evaluation.comparison.standings import standings, to_objects
-from bagcert.evaluation.comparison.tables import TABLES, markdown
+from bagcert.evaluation.comparison.tables import TABLES
 from bagcert.evaluation.figures.plan import RESULTS
+from bagcert.evaluation.pages import markdown
 
 
 def compare(

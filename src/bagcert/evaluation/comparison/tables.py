@@ -1,17 +1,16 @@
 """The comparison as tables of Markdown, and a page that holds them between marks."""
 
-import re
 from collections.abc import Callable
 
 from bagcert.evaluation.accuracies import Accuracies
 from bagcert.evaluation.comparison.papers import PAPERS
 from bagcert.evaluation.comparison.plan import MAIN_PATCH, PATCHES
 from bagcert.evaluation.comparison.standings import Standing
+from bagcert.evaluation.pages import Lines, fill
 from bagcert.evaluation.report.tables import percent
 
 OPEN = "not run yet"
 ALL_IMAGES = 10_000
-Lines = list[tuple[str, ...]]  # the first one is the head
 
 
 def pair(shares: Accuracies | None) -> str:
@@ -96,16 +95,10 @@ TABLES: dict[str, Callable[[list[Standing]], Lines]] = {
 }
 
 
-def markdown(lines: Lines) -> str:
-    return "".join(f"| {' | '.join(line)} |\n" for line in (lines[0], ("---",) * len(lines[0]), *lines[1:]))
-
-
 def filled(page: str, found: list[Standing]) -> str:
-    """The page with its tables as the rows have them now; one that has no place for a table is left without it."""
+    """The page with its tables as the rows have them now."""
     for name, table in TABLES.items():
-        body = markdown(table(found))
-        between = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", re.DOTALL)
-        page = between.sub(lambda _, body=body: body, page)  # type: ignore[misc]
+        page = fill(page, name, table(found))
     return page
 
 
