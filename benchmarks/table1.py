@@ -31,6 +31,7 @@ from benchmarks.calling import call
 RESULTS = Path(__file__).parent / "results" / "table1.json"
 PATCH, PAPER_RULE, BASE = "5x5", "every-region", "paper, field 7"
 BATCH = {"cpu": 4, "cuda": 500}
+COMMAND = ("python", "-m", "benchmarks.table1")
 
 
 def defenses(device: torch.device, classes: tuple[str, ...]) -> Iterator[tuple[str, Defense]]:
@@ -101,7 +102,7 @@ def main(
             rows.append(measured(name, defense, pixels, repeats))
         print(json.dumps(rows[-1]), flush=True)
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.table1", "--images", str(images)]),
+        "command": shlex.join([*COMMAND, "--images", str(images), "--repeats", str(repeats)]),
         "device": device_name(device),
         "torch": torch.__version__,
         "precision": "bfloat16" if device.type == "cuda" else "float32",

@@ -30,6 +30,8 @@ def test_another_seed_is_what_its_rows_say() -> None:
     assert [path for *_, path in named] == [
         "results/seeds/two-mask-cifar10-1.jsonl.gz",
         "results/seeds/fast-cifar10-1.jsonl.gz",
+        "results/seeds/fast-cifar10-24-epochs-0.jsonl.gz",
+        "results/seeds/fast-cifar10-24-epochs-1.jsonl.gz",
     ]
     for clean, certified, path in named:
         rows = read_rows(README.parent / path)

@@ -37,7 +37,7 @@ def test_changed_tables_are_noticed() -> None:
 
 def test_figures_and_commands_exist() -> None:
     pictures = re.findall(r"\]\((figures/[^)]*)\)", TEXT)
-    assert len(pictures) == 7 and all((PAGE.parent / picture).exists() for picture in pictures)
+    assert len(pictures) == 9 and all((PAGE.parent / picture).exists() for picture in pictures)
     commands = get_command(app).commands  # type: ignore[attr-defined]
     for name in re.findall(r"`bagcert ([a-z]+)", TEXT):
         assert name in commands
