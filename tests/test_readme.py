@@ -26,7 +26,7 @@ def test_training_commands_are_those_on_the_cards() -> None:
 
 
 def test_another_seed_is_what_its_rows_say() -> None:
-    named = re.findall(r"([\d.]+) / ([\d.]+)\s+\(5x5; `(results/seeds/[^`]+)`\)", README.read_text(encoding="utf-8"))
+    named = re.findall(r"([\d.]+) / ([\d.]+)\s+\(5x5;\s+`(results/seeds/[^`]+)`\)", README.read_text(encoding="utf-8"))
     assert [path for *_, path in named] == [
         "results/seeds/two-mask-cifar10-1.jsonl.gz",
         "results/seeds/fast-cifar10-1.jsonl.gz",
