@@ -33,8 +33,8 @@ PROGRAMS = {
         ("`--backend onnx`", Program(backend="onnx", batch=0)),
     ),
     "cuda": (
-        ("`--device cuda`: float32 with TF32 in convolutions", Program(device="cuda")),
-        ("`--device cuda --deterministic`: no TF32", Program(device="cuda", deterministic=True)),
+        ("`--device cuda`: what `bagcert certify` runs", Program(device="cuda")),
+        ("`--device cuda --tf32`", Program(device="cuda", tf32=True)),
         ("`--device cuda --compile`", Program(device="cuda", compiled=True)),
         ("`--device cuda --dtype bfloat16`", Program(device="cuda", dtype="bfloat16")),
     ),

@@ -1,6 +1,7 @@
 """What an exported graph costs, and how far it agrees with torch: ratios in one run, written to benchmarks/results/.
 
-    python -m benchmarks.export
+    python -m benchmarks.export                   (about half an hour on two cores: all test images are compared)
+    python -m benchmarks.export --compared 500    (a first look)
 
 Both shipped models on CIFAR-10 test images, 5x5 patches. Every round times each program once, and the ratios are
 medians over the rounds: the machine may be busy, and then it is so for all of them. Memory is that of a process of its
@@ -14,28 +15,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import torch
+import typer
 from torch import Tensor
 
 import bagcert
 from bagcert.data import load_dataset
 from bagcert.defenses.defense import Defense
+from bagcert.defenses.load import card
 from bagcert.deploy.audit.programs import Program, prepare
 from bagcert.deploy.export import export_defense
 from bagcert.deploy.guard import GuardBand
+from bagcert.files import write_atomically
 from bagcert.rules import read_scores
+from benchmarks.calling import call
 
 RESULTS = Path(__file__).parent / "results" / "export.json"
 BANDS = {"cifar10": GuardBand(slack=1), "cifar10-votes": GuardBand(uncertain=1e-3)}
 RULES = ("every-region", "two-mask")
-TIMED, ROUNDS, MEMORY_BATCH, COMPARED = 32, 5, 64, 500
+TIMED, ROUNDS, MEMORY_BATCH = 32, 5, 64
 
 # Its own peak: what getrusage tells of a child includes what the parent held when it was started.
 ALONE = """
@@ -96,55 +103,58 @@ def memory(graphs: dict[str, onnx.ModelProto], images: Tensor) -> dict[str, Any]
     return found
 
 
-def agreement(defense: Defense, band: GuardBand, images: Tensor) -> dict[str, Any]:
+def agreement(defense: Defense, band: GuardBand, parts: Iterable[Tensor]) -> dict[str, Any]:
     """Graph and torch on the same images: what differs, why, and whether a certificate is ever contradicted."""
     run = session_run(export_defense(defense, band, {}))
-    parts = [run(part) for part in torch.split(images, MEMORY_BATCH)]
-    graph = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
-    scores = defense.scores(images)
-    ours, bounds = defense.certify_integers(scores), defense.scorer.step.bounds
-    plain = defense.certify_integers(read_scores(graph["scores"], bounds))  # the graph's scores without the band
-    moved = (graph["scores"] != scores.values).flatten(1)
-    differs = (plain.predicted != ours.predicted) | (plain.certified != ours.certified)
-    sure = graph["certified"]
-    return {
-        "images": len(images),
-        "rule": defense.rule.name,
-        "guard_band": str(band),
-        "scores": moved.numel(),
-        "scores_that_differ": int(moved.sum()),
-        "largest_difference_in_units": int((graph["scores"] - scores.values).abs().max()),
-        "answers_that_differ": int(differs.sum()),
-        "of_them_without_a_score_that_differs": int((differs & ~moved.any(dim=1)).sum()),
-        "certified_by_torch": int(ours.certified.sum()),
-        "certified_by_graph_with_band": int(sure.sum()),
-        "contradicted": int((sure & ~(ours.certified & (ours.predicted == graph["class"]))).sum()),
-    }
+    largest, counts = 0, Counter[str]()
+    for images in parts:
+        graph = {name: torch.from_numpy(output) for name, output in run(images).items()}
+        scores = defense.scores(images)
+        ours, bounds = defense.certify_integers(scores), defense.scorer.step.bounds
+        plain = defense.certify_integers(read_scores(graph["scores"], bounds))  # the graph's scores without the band
+        moved = (graph["scores"] != scores.values).flatten(1)
+        differs = (plain.predicted != ours.predicted) | (plain.certified != ours.certified)
+        sure = graph["certified"]
+        largest = max(largest, int((graph["scores"] - scores.values).abs().max()))
+        found = {
+            "scores_that_differ": moved,
+            "answers_that_differ": differs,
+            "of_them_without_a_score_that_differs": differs & ~moved.any(dim=1),
+            "certified_by_torch": ours.certified,
+            "certified_by_graph_with_band": sure,
+            "contradicted": sure & ~(ours.certified & (ours.predicted == graph["class"])),
+        }
+        counts.update({name: int(flags.sum()) for name, flags in found.items()})
+        counts.update(images=len(images), scores=moved.numel())
+    return {"rule": defense.rule.name, "guard_band": str(band), "largest_difference_in_units": largest, **counts}
 
 
-def main() -> None:
-    images = next(load_dataset("cifar10").split("test").batches(COMPARED, "cpu")).images
-    models = {}
-    for name, band in BANDS.items():
+def main(
+    compared: Annotated[int, typer.Option(help="images on which graph and torch are compared", min=64)] = 10_000,
+) -> None:
+    """Time the graphs, measure their memory and compare their answers with torch's."""
+    source = load_dataset("cifar10").split("test")
+    images = next(source.batches(MEMORY_BATCH, "cpu")).images
+    models: dict[str, dict[str, Any]] = {}
+    for name in BANDS:
         defense = bagcert.load(name)
         graphs = {rule: export_defense(defense.against("5x5", rule), GuardBand(), {}) for rule in RULES}
-        models[name] = {
-            "speed": speed(defense, graphs, images[:TIMED]),
-            "memory_gib_at_batch_64": memory(graphs, images[:MEMORY_BATCH]),
-            "agreement": agreement(defense, band, images),
-        }
+        spent = {"speed": speed(defense, graphs, images[:TIMED]), "memory_gib_at_batch_64": memory(graphs, images)}
+        models[name] = {"weights_sha256": card(name)["weights_sha256"], **spent}
+    for name, band in BANDS.items():
+        parts = (batch.images for batch in islice(source.batches(MEMORY_BATCH, "cpu"), compared // MEMORY_BATCH + 1))
+        models[name]["agreement"] = agreement(bagcert.load(name), band, parts)
     results = {
-        "command": "python -m benchmarks.export",
+        "command": f"python -m benchmarks.export --compared {compared}",
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
         "versions": {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__},
         "images_timed": TIMED,
         "rounds": ROUNDS,
         "models": models,
     }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_atomically(RESULTS, (json.dumps(results, indent=2) + "\n").encode())
     print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":
-    main()
+    call(main)

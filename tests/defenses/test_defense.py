@@ -176,3 +176,27 @@ def test_a_defense_certifies_a_wrapped_network(images: Tensor) -> None:
     scorer = bagcert.wrap(nn.Conv2d(3, 3, 3, padding=1).eval(), 16, step="softmax")
     certificate = Defense.build(scorer, "every-region", "1x1", NAMES).certify(images)
     assert certificate.predicted.shape == (40,)
+
+
+def test_scores_are_computed_in_full_precision_whatever_training_has_set(
+    scorer: ResidualScorer, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def settings() -> tuple[str, bool, bool, bool]:
+        cudnn = torch.backends.cudnn
+        return torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic
+
+    def watched(batch: Tensor) -> Tensor:
+        seen.append(settings())
+        return type(scorer).scores(scorer, batch)
+
+    torch.set_float32_matmul_precision("high")
+    before = settings()
+    try:
+        monkeypatch.setattr(scorer, "scores", watched)
+        Defense.build(scorer, "every-region", "3x3", NAMES).scores(images[:2])
+        assert seen == [("highest", False, False, True)]
+        assert settings() == before
+    finally:
+        torch.set_float32_matmul_precision("highest")

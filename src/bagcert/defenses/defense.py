@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bagcert.attacks import Attacked, AttackSettings, attack
+from bagcert.devices import full_precision
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, IntegerScores, Masked, Rule, TwoMask, find_rule, read_scores
 from bagcert.rules.pairs import needed_cover
@@ -84,6 +85,7 @@ class Defense:
         return attack(self, images, labels, settings)
 
     @torch.no_grad()
+    @full_precision()
     def scores(self, images: Images) -> IntegerScores:
         """The integer scores of images [b c h w] with pixels in [0, 1]."""
         self._check(images)
@@ -94,7 +96,8 @@ class Defense:
             filled = torch.zeros(self.batch_size, *images.shape[1:], dtype=images.dtype, device=device)
             filled[: len(part)] = part
             parts.append(self.scorer.scores(filled.contiguous(memory_format=torch.channels_last))[: len(part)])
-        return read_scores(torch.cat(parts), self.scorer.step.bounds)
+        scores = torch.cat(parts) if len(parts) > 1 else parts[0]  # of many classes a copy is large
+        return read_scores(scores, self.scorer.step.bounds)
 
     def _check(self, images: Images) -> None:
         height, width = self.scorer.footprint.image_size

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bagcert.data import Dataset
 from bagcert.defenses.load import load
 from bagcert.errors import UsageError
@@ -59,7 +57,6 @@ def ship(
         raise UsageError(f"expected the data that the run was trained on, got another digest of {dataset.name}")
     plain = out / ROWS.removesuffix(".gz")
     about = describe(out.name, card, defense, dataset, "test", {"device": "CPU"})
-    torch.set_float32_matmul_precision("highest")
     test = dataset.split("test")
     write_rows(plain, defense, Plan(evaluations_for(defense.scorer), len(test)), test, about, after_batch)
     write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))

@@ -1,7 +1,8 @@
 """A rule is an inference and the certificate proved for it; the two are never mixed."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, final
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from bagcert.devices import at_once
 from bagcert.errors import UsageError
+from bagcert.rules.narrowing import FEW, alike, of_classes
 from bagcert.rules.scores import IntegerScores
 from bagcert.threats import Regions
 
@@ -44,13 +46,32 @@ class Certificate:
         """
         return torch.where(self.certified, self.predicted, ABSTAIN)
 
+    def named(self, classes: Tensor) -> "Certificate":
+        """The same certificates, of scores that held only these classes of each image, int64 [b m]."""
+        weakest = self.weakest_class
+        return replace(
+            self,
+            predicted=own(classes, self.predicted),
+            weakest_class=own(classes, weakest) if weakest is not None else None,
+        )
+
+    def picked(self, images: Tensor) -> "Certificate":
+        """The certificates of some images, in that order."""
+        return Certificate.each(lambda values: values[0][images], [self])
+
     @staticmethod
     def concatenate(parts: "list[Certificate]") -> "Certificate":
-        def joined(name: str) -> Tensor | None:
-            values = [getattr(part, name) for part in parts]
-            return None if values[0] is None else torch.cat(values)
+        return Certificate.each(torch.cat, parts)
 
-        return Certificate(**{entry.name: joined(entry.name) for entry in fields(Certificate)})  # type: ignore[arg-type]
+    @staticmethod
+    def each(make: "Callable[[list[Tensor]], Tensor]", parts: "list[Certificate]") -> "Certificate":
+        """A certificate whose every number is made of those of the parts; what they leave out, it leaves out."""
+
+        def made(name: str) -> Tensor | None:
+            values = [getattr(part, name) for part in parts]
+            return None if values[0] is None else make(values)
+
+        return Certificate(**{entry.name: made(entry.name) for entry in fields(Certificate)})  # type: ignore[arg-type]
 
 
 class Rule(ABC):
@@ -74,7 +95,22 @@ class Rule(ABC):
     def certify(self, scores: IntegerScores, regions: Regions, exact: bool = True) -> Certificate:
         """The class of each image and its certificate; `exact=False` may leave out lead and weakest places."""
         regions = self._fitting(scores, regions)
+        many = len(scores.values) > 0 and scores.values.shape[1] > FEW
+        needed = self._needed(scores, regions, exact) if many else None
+        if needed is None:
+            return self._certify_parts(scores, regions, exact)
+        order, found = [], []
+        for images, classes in alike(needed):
+            order.append(images)
+            found.append(self._certify_parts(of_classes(scores, images, classes), regions, exact).named(classes))
+        return Certificate.concatenate(found).picked(torch.cat(order).argsort())
+
+    def _certify_parts(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
         return Certificate.concatenate([self._certify(part, regions, exact) for part in self._parts(scores, regions)])
+
+    def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor | None:
+        """Bool [b k]: classes of each image without which its certificate might be another; None: all of them."""
+        return None
 
     @abstractmethod
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor: ...

@@ -62,11 +62,13 @@ def read_scores(
     if tensor.shape[1] < 2:
         raise UsageError(f"expected at least 2 classes, got {tensor.shape[1]}; a single class has no rival")
     values = to_integers(tensor, bounds)
-    check_bounds(values, bounds)
+    least, most = extremes(values)
+    if values.numel():
+        check_bounds(least, most, bounds)
     if not isinstance(slack, Integral) or slack < 0:
         raise UsageError(f"expected slack as a whole number of score units >= 0, got {slack}; round it up")
     slack = int(slack)
-    values = fitting_type(values, bounds, slack)
+    values = values.to(fitting_type(values.shape[2] * values.shape[3], max(-least, most), bounds, slack))
     if uncertain is not None:
         if bounds != (0, 1) or slack:
             raise UsageError("expected uncertain votes with bounds=(0, 1) and no slack, got others; use slack instead")
@@ -125,30 +127,27 @@ def to_integers(scores: Tensor, bounds: Bounds | None) -> Tensor:
     return values
 
 
-def check_bounds(values: Tensor, bounds: Bounds | None) -> None:
-    if bounds is None or not values.numel():
-        return
-    (low, high), (least, most) = bounds, extremes(values)
-    if not (low <= least and most <= high):
+def check_bounds(least: int, most: int, bounds: Bounds | None) -> None:
+    if bounds is not None and not (bounds[0] <= least and most <= bounds[1]):
         raise UsageError(
-            f"expected scores in {low}..{high}, got {least}..{most}; declare their bounds, or bounds=None for two-mask"
+            f"expected scores in {bounds[0]}..{bounds[1]}, got {least}..{most}; "
+            "declare their bounds, or bounds=None for two-mask"
         )
 
 
-def fitting_type(values: Tensor, bounds: Bounds | None, slack: int) -> Tensor:
-    """Scores in a type that holds every sum a rule forms; in float64, too, such sums are exact.
+def fitting_type(positions: int, seen: int, bounds: Bounds | None, slack: int) -> torch.dtype:
+    """A type that holds every sum a rule forms of scores up to ±`seen`; in float64, too, such sums are exact.
 
     A Δ doubles a score, a difference of two sums of Δ doubles it again; one more doubling to spare. int32 is 4x faster
     where it does (two cores). What involves the bounds is computed in int64.
     """
-    cells = 8 * values.shape[2] * values.shape[3]
-    largest = max(abs(number) for number in (*extremes(values), *(bounds or ()))) + slack
+    cells = 8 * positions
+    largest = max([seen, *(abs(bound) for bound in bounds or ())]) + slack
     if largest * cells >= 2**53:
         raise UsageError(
             f"expected scores within ±{2**53 // cells}, got up to {largest}; use a coarser fixed-point grid"
         )
-    seen = max(abs(number) for number in extremes(values)) + slack
-    return values.to(torch.int32 if seen * cells < 2**31 else torch.int64)
+    return torch.int32 if (seen + slack) * cells < 2**31 else torch.int64
 
 
 def extremes(values: Tensor) -> tuple[int, int]:

@@ -57,7 +57,27 @@ class EveryRegion(Rule):
 
     def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
         predicted = self._predict(scores, regions)
-        return weakest(self._leads(scores, predicted, regions), predicted, regions)
+        found = weakest(self._leads(scores, predicted, regions), predicted, regions)
+        return found if exact else Certificate(predicted, found.certified)
+
+    def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor:
+        """The predicted class, the rival with the largest sum, and every rival that can come closer than that one.
+
+        No rival has more outside R(l) than its sum less lo for each score in R(l). So the lead over it is at least
+        `floor` less its sum, and where that is more than the lead over the largest rival, it is not the weakest class.
+        To decide only, that largest rival is enough where it shows that there is no certificate, and elsewhere those
+        rivals are whose lead may be 0.
+        """
+        low, _ = scores.need_bounds(self.name)
+        predicted = self._predict(scores, regions)
+        totals = sums(scores.high)  # b k
+        largest = rivals_only(-totals, predicted).argmin(dim=1)
+        kept = self._kept(scores, predicted, regions)  # b n
+        lead = (kept - outside(own(scores.high, largest), regions)).amin(dim=1)
+        floor = (kept + low * regions.sizes).amin(dim=1)
+        nobody = torch.iinfo(floor.dtype).max
+        needed = totals >= (floor - lead if exact else torch.where(lead > 0, floor, nobody))[:, None]
+        return needed.scatter(1, torch.stack([predicted, largest], dim=1), True)
 
     @torch.no_grad()
     def worst_rank(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
@@ -78,13 +98,16 @@ class EveryRegion(Rule):
 
     def _leads(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
         """What the worst attack leaves of the lead of each image's class over every class, for each region: [b k n]."""
+        return self._kept(scores, classes, regions)[:, None] - outside(scores.high, regions)
+
+    def _kept(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
+        """The sum that each image's class keeps outside each region, less what a rival can gain inside it: [b n]."""
         low, high = scores.need_bounds(self.name)
-        most = outside(scores.high, regions)  # b k n
-        least = outside(own(scores.low, classes)[:, None], regions)  # b 1 n
+        least = outside(own(scores.low, classes), regions)
         taken = (high - low) * regions.sizes  # int64, for any bounds
         if int(taken.max()) < 2**30:
-            taken = taken.to(most.dtype)  # sums stay below 2**28 where they are int32
-        return least - taken - most
+            taken = taken.to(least.dtype)  # sums stay below 2**28 where they are int32
+        return least - taken
 
 
 def sums(scores: Tensor) -> Tensor:

@@ -60,6 +60,22 @@ class TwoMask(Rule):
             return exact_certificate(scores, predicted, leads, masks, regions, covers)
         return Certificate(predicted, decide(scores, predicted, leads, masks, covers))
 
+    def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor | None:
+        """The classes whose sum reaches what the plain argmax p keeps outside any two masks, to decide only.
+
+        Count from the image's least score, so that nothing is negative. A class with less, even by its highest scores,
+        loses to p, by its lowest, outside every pair: it never wins, so no prediction changes without it. And whoever
+        beats p there beats it, so no certificate does. Its lead may be the least nevertheless, so for that all stay.
+        """
+        if exact:
+            return None
+        plain = sums(scores.values).argmax(dim=1)
+        least = scores.low.flatten(1).amin(dim=1)
+        mine = own(scores.low, plain) - least[:, None, None]
+        heaviest = self._masks(regions).sums(mine).amax(dim=1)
+        floor = sums(mine) - 2 * heaviest + least * mine[0].numel()
+        return sums(scores.high) >= floor[:, None]
+
 
 def consistent_class(values: Tensor, remaining: Tensor, masks: Regions) -> Tensor:
     """The prediction [b], given the sums outside each mask, [b k n].

@@ -13,7 +13,8 @@ from bagcert.threats.threat import Size
 
 def trace_footprint(module: nn.Module, image_size: Size, channels: int) -> Footprint:
     """The footprint of `module`, from images [1 channels h w] to scores [1 k i j], by torch.export."""
-    example = torch.zeros(2, channels, *image_size, dtype=next(iter(floats(module)), torch.zeros(())).dtype)
+    like = next(iter(floats(module)), torch.zeros(()))
+    example = torch.zeros(2, channels, *image_size, dtype=like.dtype, device=like.device)
     try:
         # Any number of images: what depends on their number may look at more than one.
         program = torch.export.export(module, (example,), dynamic_shapes=(({0: torch.export.Dim("images")}),))

@@ -1,8 +1,8 @@
 """Programs that compute scores: the same network by another backend, device, type, layout or batch size."""
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from bagcert.defenses.defense import Defense
 from bagcert.deploy.logits import Logits
 from bagcert.deploy.packages import need_onnx
+from bagcert.devices import full_precision
 from bagcert.errors import UsageError, unknown_name
 from bagcert.scorers.base import Scorer
 from bagcert.shapes import Images
@@ -30,7 +31,7 @@ class Program:
     compiled: bool = False
     channels_last: bool = True
     batch: int = Defense.batch_size
-    deterministic: bool = False  # on a GPU: no TF32, no search for the fastest kernel
+    tf32: bool = False  # on a GPU: convolutions by TF32, which a defense never uses
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -46,7 +47,7 @@ class Program:
         words = [self.backend, self.device, self.dtype]
         if self.backend == "torch":
             words += ["compiled" if self.compiled else "eager", "channels_last" if self.channels_last else "NCHW"]
-        words += ["deterministic"] if self.deterministic else []
+        words += ["TF32"] if self.tf32 else []
         return ", ".join([*words, f"batches of {self.batch}" if self.batch else "batches as they come"])
 
     def candidates(self) -> "list[Program]":
@@ -56,8 +57,7 @@ class Program:
         if self.backend == "torch":
             found += [replace(self, channels_last=True), replace(fixed, channels_last=True)]
             found += [replace(fixed, channels_last=True, compiled=False)]
-        if self.device != "cpu":
-            found += [replace(fixed, deterministic=True)]
+        found += [replace(fixed, tf32=False)]
         return [program for program in dict.fromkeys(found) if program != self]
 
 
@@ -88,7 +88,7 @@ def torch_run(program: Program, scorer: Scorer) -> Run:
         placed = images.to(program.device).contiguous(memory_format=layout)
         with (
             torch.no_grad(),
-            determined(program),
+            arithmetic(program),
             torch.autocast(kind, DTYPES[program.dtype], enabled=reduced),
         ):
             found: Tensor = logits(placed)
@@ -127,11 +127,6 @@ def onnx_run(program: Program, scorer: Scorer, channels: int) -> Run:
     return lambda images: torch.from_numpy(session.run(["logits"], {"images": images.contiguous().numpy()})[0])
 
 
-@contextmanager
-def determined(program: Program) -> Iterator[None]:
-    """cuDNN's settings while a deterministic program runs; others run with what is set."""
-    if not program.deterministic:
-        yield
-        return
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
-        yield
+def arithmetic(program: Program) -> AbstractContextManager[None]:
+    """The settings of a defense, or TF32 where that is asked for."""
+    return torch.backends.cudnn.flags(enabled=True, allow_tf32=True) if program.tf32 else full_precision()
