@@ -77,7 +77,12 @@ def times() -> Lines:
     path = ROOT / "benchmarks" / "results" / "imagenet.json"
     lines: Lines = [("part", "seconds", "peak memory, GiB")]
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    parts = {"network": "network", "network_and_every_region": "network and every-region", "two_mask": "two-mask alone"}
+    parts = {
+        "network": "network, on random pixels",
+        "network_and_every_region": "network and every-region",
+        "every_region": "every-region alone, on maps that look trained",
+        "two_mask": "two-mask alone, on the same maps",
+    }
     for key, words in parts.items():
         seconds, memory = found.get(f"{key}_seconds", OPEN), found.get(f"{key}_peak_gib", "")
         lines.append((words, str(seconds), str(memory)))

@@ -1,0 +1,64 @@
+"""Every placement of a 32x32 patch at 224x224: do NaN pixels reach just the footprint? Into benchmarks/results/.
+
+    python -m benchmarks.footprints                (37,249 placements, three networks, about 15 minutes on two cores)
+    python -m benchmarks.footprints --every 48     (some of them)
+
+The paper's ImageNet networks with one channel throughout, which changes no footprint, in float64 on the CPU, where
+convolutions are computed tap by tap. A NaN in a pixel reaches every output that looks at the pixel, and no other.
+"""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.progress import track
+from torch import nn
+
+from bagcert.files import write_atomically
+from bagcert.scorers.residual import IMAGENET_KERNELS, ResidualConfig, ResidualScorer
+from bagcert.threats import parse_threat
+from bagcert.threats.probe import reached_outputs
+from benchmarks.calling import call
+
+RESULTS = Path(__file__).parent / "results" / "footprints.json"
+PATCH, SIZE = "32x32", (224, 224)
+STRIDES = (2, 1, 2, 1, 1, 1, 1, 1)
+AT_ONCE = 193  # placements: one row of them
+
+
+def compared(field: int, every: int) -> dict[str, Any]:
+    """How many placements were tried, at how many the outputs reached are not the footprint, and its sizes."""
+    config = ResidualConfig(2, 1, 1, IMAGENET_KERNELS[field], STRIDES, paths=1, shake=False)
+    scorer = ResidualScorer(config, SIZE).eval()
+    network = nn.Sequential(scorer.normalize, scorer.stem, scorer.blocks, scorer.head)
+    regions = scorer.footprint.regions(parse_threat(PATCH, SIZE))
+    chosen = torch.arange(0, len(regions), every)
+    wrong = 0
+    for index in track(chosen.split(AT_ONCE), description=f"receptive field {field}"):  # type: ignore[no-untyped-call]
+        pixels = torch.zeros(len(index), *SIZE, dtype=torch.bool)
+        for image, (row, column, height, width) in zip(pixels, regions.placements[index].tolist(), strict=True):
+            image[row : row + height, column : column + width] = True
+        wrong += int((reached_outputs(network, pixels, 1) != regions.masks(index)).flatten(1).any(dim=1).sum())
+    sizes = regions.sizes[chosen]
+    return {"placements": len(chosen), "wrong": wrong, "smallest": int(sizes.min()), "largest": int(sizes.max())}
+
+
+def main(
+    every: Annotated[int, typer.Option(help="try each so-manyth placement", min=1)] = 1,
+    out: Annotated[Path, typer.Option(help="the counts, as JSON")] = RESULTS,
+) -> None:
+    """Compare footprints with what NaN reaches; a difference is exit code 1."""
+    fields = {str(field): compared(field, every) for field in IMAGENET_KERNELS}
+    command = shlex.join(["python", "-m", "benchmarks.footprints", "--every", str(every)])
+    facts = {"command": command, "torch": torch.__version__, "patch": PATCH, "image": "224x224"}
+    write_atomically(out, (json.dumps({**facts, "receptive_fields": fields}, indent=2) + "\n").encode())
+    print(json.dumps(fields))
+    if any(found["wrong"] for found in fields.values()):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    call(main)
