@@ -10,6 +10,7 @@ to read them is right, the labels are not.
 
 import json
 import shlex
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,13 +34,18 @@ TINY = ("network.width=16", "training.batch_size=8", "schedule.epochs=0.01", "sc
 def enlarged(photographs: Path, folder: Path, each: int) -> None:
     """A folder with so many pictures of each class to train on and one to test."""
     sources = sorted((photographs / "train").glob("*/*"))
-    numbers = ((part, number) for part, count in (("train", each), ("val", 1)) for number in range(CLASSES * count))
-    for place, (part, number) in enumerate(numbers):
-        path = folder / part / f"n{number % CLASSES:08}" / f"{number // CLASSES}.JPEG"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            picture = Image.open(sources[place % len(sources)]).convert("RGB").resize(SIZE, Image.Resampling.BICUBIC)
-            picture.save(path, quality=90)
+    numbers = [(part, number) for part, count in (("train", each), ("val", 1)) for number in range(CLASSES * count)]
+    paths = [folder / part / f"n{number % CLASSES:08}" / f"{number // CLASSES}.JPEG" for part, number in numbers]
+    sources_for = [sources[place % len(sources)] for place in range(len(paths))]
+    with ProcessPoolExecutor(default_workers()) as pool:
+        list(pool.map(enlarge, sources_for, paths, chunksize=100))
+
+
+def enlarge(source: Path, path: Path) -> None:
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture = Image.open(source).convert("RGB").resize(SIZE, Image.Resampling.BICUBIC)
+        picture.save(path, quality=90)
 
 
 def main(

@@ -33,7 +33,7 @@ def certify_scores(
     Scores are 0/1 votes, or fixed-point integers with declared `bounds` (None: unbounded, for `two-mask`). An output
     sees `receptive_field` pixels centered on its place times the stride; a `footprint` replaces the two for any other
     network. `image_size` defaults to the score grid times the stride. `uncertain` and `slack` are the guard band
-    (`read_scores`). `exact=False` skips the lead and the weakest places where deciding alone is cheaper (`two-mask`).
+    (`read_scores`). `exact=False` skips the lead and the weakest places where deciding alone is cheaper.
     """
     found = find_rule(rule)
     need_views(found, promised=False)

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from bagcert.rules.scores import IntegerScores
-
 FEW = 16  # with no more classes than that, to find out which matter costs more than it saves
 
 
@@ -19,14 +17,5 @@ def alike(needed: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     sizes = counts.log2().ceil()
     for size in sizes.unique():  # type: ignore[no-untyped-call]
         images = (sizes == size).nonzero().flatten()
-        first = needed[images].int().argsort(dim=1, descending=True, stable=True)
-        yield images, first[:, : int(counts[images].max())].sort(dim=1).values
-
-
-def of_classes(scores: IntegerScores, images: Tensor, classes: Tensor) -> IntegerScores:
-    """The scores of some images [g] and, of each, some classes [g m]."""
-    values = scores.values[images[:, None], classes]
-    if not scores.guarded:
-        return IntegerScores(values, values, values, scores.bounds)
-    low, high = (band[images[:, None], classes] for band in (scores.low, scores.high))
-    return IntegerScores(values, low, high, scores.bounds)
+        first = needed[images].int().argsort(descending=True)
+        yield images, first[:, : int(counts[images].max())].sort().values

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bagcert.devices import at_once
 from bagcert.errors import UsageError
-from bagcert.rules.narrowing import FEW, alike, of_classes
+from bagcert.rules.narrowing import FEW, alike
 from bagcert.rules.scores import IntegerScores
 from bagcert.threats import Regions
 
@@ -102,7 +102,8 @@ class Rule(ABC):
         order, found = [], []
         for images, classes in alike(needed):
             order.append(images)
-            found.append(self._certify_parts(of_classes(scores, images, classes), regions, exact).named(classes))
+            few = scores.part((images[:, None], classes))
+            found.append(self._certify_parts(few, regions, exact).named(classes))
         return Certificate.concatenate(found).picked(torch.cat(order).argsort())
 
     def _certify_parts(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:

@@ -29,11 +29,12 @@ class IntegerScores:
     def guarded(self) -> bool:
         return self.low is not self.values
 
-    def part(self, images: slice) -> "IntegerScores":
+    def part(self, index: slice | tuple[Tensor, Tensor]) -> "IntegerScores":
+        """The scores of some images, or of some images and classes."""
         if not self.guarded:
-            values = self.values[images]
+            values = self.values[index]
             return IntegerScores(values, values, values, self.bounds)
-        return IntegerScores(self.values[images], self.low[images], self.high[images], self.bounds)
+        return IntegerScores(self.values[index], self.low[index], self.high[index], self.bounds)
 
     def need_bounds(self, rule: str) -> Bounds:
         if self.bounds is None:

@@ -63,10 +63,10 @@ class EveryRegion(Rule):
     def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor:
         """The predicted class, the rival with the largest sum, and every rival that can come closer than that one.
 
-        No rival has more outside R(l) than its sum less lo for each score in R(l). So the lead over it is at least
-        `floor` less its sum, and where that is more than the lead over the largest rival, it is not the weakest class.
-        To decide only, that largest rival is enough where it shows that there is no certificate, and elsewhere those
-        rivals are whose lead may be 0.
+        No score is below lo, so no rival has more outside R(l) than its sum less lo for each score in R(l). So the lead
+        over it is at least `floor` less its sum, and where that is more than the lead over the largest rival, it is not
+        the weakest class. To decide only, that largest rival is enough where it shows that there is no certificate, and
+        elsewhere those rivals are whose lead may be 0 or less.
         """
         low, _ = scores.need_bounds(self.name)
         predicted = self._predict(scores, regions)

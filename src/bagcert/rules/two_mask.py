@@ -61,11 +61,12 @@ class TwoMask(Rule):
         return Certificate(predicted, decide(scores, predicted, leads, masks, covers))
 
     def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor | None:
-        """The classes whose sum reaches what the plain argmax p keeps outside any two masks, to decide only.
+        """The classes whose sum reaches what the plain argmax p keeps outside any two masks: p and few others.
 
         Count from the image's least score, so that nothing is negative. A class with less, even by its highest scores,
-        loses to p, by its lowest, outside every pair: it never wins, so no prediction changes without it. And whoever
-        beats p there beats it, so no certificate does. Its lead may be the least nevertheless, so for that all stay.
+        loses to p, by its lowest, outside every pair of masks: it is neither the plain argmax nor ever a winner, so no
+        prediction changes without it. And a class that beats p outside a pair beats it there, so no certificate does.
+        Its lead may be the least one nevertheless: all stay where that is asked for.
         """
         if exact:
             return None
