@@ -1,4 +1,8 @@
-"""Jobs that share a device: some processes work them off until a deadline, and what they are at then is kept."""
+"""Jobs that share a device: some processes work them off until a deadline, and what they are at then is kept.
+
+On an NVIDIA GPU start its multi-process service first (`nvidia-cuda-mps-control -d`): without it the processes take
+turns, and jobs of many small kernels, such as attacks, wait most of the time.
+"""
 
 import multiprocessing
 import time
