@@ -19,7 +19,7 @@ from bagcert.defenses.load import card, load, shipped_models
 from bagcert.deploy.audit import Program, audit
 from bagcert.deploy.audit.report import to_object
 from bagcert.evaluation.pages import Lines, put_table
-from bagcert.files import write_atomically
+from bagcert.files import write_atomically, write_json
 from bagcert.training.folder import device_name, versions
 from benchmarks.calling import call
 
@@ -102,7 +102,7 @@ def main(
         command = shlex.join(["python", "-m", "benchmarks.audits", "--device", device, "--images", str(images)])
         facts = {"command": command, "device": device_name(torch.device(device)), "threads": torch.get_num_threads()}
         content = {**facts, "versions": versions(), "audits": found}
-        write_atomically(results_file(device), (json.dumps(content, indent=2) + "\n").encode())
+        write_json(results_file(device), content)
     write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8")).encode())
 
 

@@ -35,14 +35,23 @@ from bagcert.defenses.load import card
 from bagcert.deploy.audit.programs import Program, prepare
 from bagcert.deploy.export import export_defense
 from bagcert.deploy.guard import GuardBand
-from bagcert.files import write_atomically
+from bagcert.evaluation.pages import Lines, put_table
+from bagcert.files import read_json, write_atomically, write_json
 from bagcert.rules import read_scores
 from benchmarks.calling import call
 
 RESULTS = Path(__file__).parent / "results" / "export.json"
+PAGE = Path(__file__).parents[1] / "docs" / "deploy.md"
 BANDS = {"cifar10": GuardBand(slack=1), "cifar10-votes": GuardBand(uncertain=1e-3)}
 RULES = ("every-region", "two-mask")
 TIMED, ROUNDS, MEMORY_BATCH = 32, 5, 64
+SHOWN = {
+    "torch, NCHW": "torch, eager, NCHW",
+    "torch, channels_last": "torch, eager, channels_last",
+    "onnxruntime, network": "onnxruntime, network alone",
+    "onnxruntime, every-region": "graph with `every-region`",
+    "onnxruntime, two-mask": "graph with `two-mask`, exact lead",
+}
 
 # Its own peak: what getrusage tells of a child includes what the parent held when it was started.
 ALONE = """
@@ -129,6 +138,21 @@ def agreement(defense: Defense, band: GuardBand, parts: Iterable[Tensor]) -> dic
     return {"rule": defense.rule.name, "guard_band": str(band), "largest_difference_in_units": largest, **counts}
 
 
+def table() -> Lines:
+    """The costs as docs/deploy.md shows them."""
+    models = read_json(RESULTS)["models"]
+    lines: Lines = [("", *(f"`{name}`" for name in models))]
+    for program, words in SHOWN.items():
+        ratios = [found["speed"][program]["times_as_fast"] for found in models.values()]
+        lines.append((words, *(f"{ratio:.2f}x" for ratio in ratios)))
+    peaks = [found["memory_gib_at_batch_64"]["two-mask"]["peak"] for found in models.values()]
+    return [*lines, ("peak memory, `two-mask`", *(f"{peak:.2f} GiB" for peak in peaks))]
+
+
+def filled(page: str) -> str:
+    return put_table(page, "export", table())
+
+
 def main(
     compared: Annotated[int, typer.Option(help="images on which graph and torch are compared", min=64)] = 10_000,
 ) -> None:
@@ -142,7 +166,7 @@ def main(
         spent = {"speed": speed(defense, graphs, images[:TIMED]), "memory_gib_at_batch_64": memory(graphs, images)}
         models[name] = {"weights_sha256": card(name)["weights_sha256"], **spent}
     for name, band in BANDS.items():
-        parts = (batch.images for batch in islice(source.batches(MEMORY_BATCH, "cpu"), compared // MEMORY_BATCH + 1))
+        parts = (batch.images for batch in islice(source.batches(MEMORY_BATCH, "cpu"), -(-compared // MEMORY_BATCH)))
         models[name]["agreement"] = agreement(bagcert.load(name), band, parts)
     results = {
         "command": f"python -m benchmarks.export --compared {compared}",
@@ -152,7 +176,8 @@ def main(
         "rounds": ROUNDS,
         "models": models,
     }
-    write_atomically(RESULTS, (json.dumps(results, indent=2) + "\n").encode())
+    write_json(RESULTS, results)
+    write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8")).encode())
     print(json.dumps(results, indent=2))
 
 

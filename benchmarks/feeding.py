@@ -19,11 +19,14 @@ import typer
 from PIL import Image
 
 from bagcert.data.stream import default_workers
-from bagcert.files import write_atomically
+from bagcert.errors import UsageError
+from bagcert.files import write_json
 from bagcert.training.folder import device_name
 from bagcert.training.loop import Order, train
 from bagcert.training.recipe import load_recipe
 from benchmarks.calling import call
+from benchmarks.logs import read_log, steady_mean
+from benchmarks.sharing import check_rehearsal
 
 RESULTS = Path(__file__).parent / "results" / "feeding.json"
 RECIPE, SIZE, CLASSES = "paper-imagenet-rf17", (500, 375), 1000
@@ -34,6 +37,8 @@ TINY = ("network.width=16", "training.batch_size=8", "schedule.epochs=0.01", "sc
 def enlarged(photographs: Path, folder: Path, each: int) -> None:
     """A folder with so many pictures of each class to train on and one to test."""
     sources = sorted((photographs / "train").glob("*/*"))
+    if not sources:
+        raise UsageError(f"expected pictures in {photographs}/train/CLASS, got none; give a folder that has some")
     numbers = [(part, number) for part, count in (("train", each), ("val", 1)) for number in range(CLASSES * count)]
     paths = [folder / part / f"n{number % CLASSES:08}" / f"{number // CLASSES}.JPEG" for part, number in numbers]
     sources_for = [sources[place % len(sources)] for place in range(len(paths))]
@@ -57,22 +62,21 @@ def main(
     work: Annotated[Path, typer.Option(help="the pictures and the run")] = Path("runs/feeding"),
 ) -> None:
     """Train for a while and report what share of the time the steps waited."""
+    check_rehearsal(tiny, out, RESULTS)
     enlarged(photographs, work / "pictures", each)
     place = f"data.name={json.dumps(str((work / 'pictures').resolve()))}"
     recipe = load_recipe(RECIPE, [place, *SHORT, *(TINY if tiny else ())])
     train(recipe, Order(work / "run", minutes=None if tiny else minutes))
-    log = [json.loads(line) for line in (work / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    steady = [line for line in log if "loss" in line][1:]  # the first line holds the compilation
-
-    def mean(key: str) -> float:
-        return float(sum(line[key] for line in steady)) / max(1, len(steady))
-
+    log = read_log(work / "run")
+    speed, waited = steady_mean(log, "images_per_second"), steady_mean(log, "waited_for_images")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    command = shlex.join(["python", "-m", "benchmarks.feeding", "PHOTOGRAPHS", "--minutes", str(minutes)])
+    command = shlex.join(
+        ["python", "-m", "benchmarks.feeding", "PHOTOGRAPHS", "--minutes", str(minutes), "--each", str(each)]
+    )
     found: dict[str, Any] = {"command": command, "device": device_name(device), "workers": default_workers()}
-    found |= {"recipe": RECIPE, "pictures": SIZE, "batch_size": recipe.training.batch_size, "lines": len(steady)}
-    found |= {"images_per_second": round(mean("images_per_second")), "waited": round(mean("waited_for_images"), 4)}
-    write_atomically(out, (json.dumps(found, indent=2) + "\n").encode())
+    found |= {"recipe": RECIPE, "pictures": SIZE, "batch_size": recipe.training.batch_size}
+    found |= {"images_per_second": round(speed), "waited": round(waited, 4)}
+    write_json(out, found)
     print(json.dumps(found))
 
 

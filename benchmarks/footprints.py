@@ -15,25 +15,24 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.progress import track
-from torch import nn
 
-from bagcert.files import write_atomically
-from bagcert.scorers.residual import IMAGENET_KERNELS, ResidualConfig, ResidualScorer
+from bagcert.deploy.logits import Logits
+from bagcert.files import write_json
+from bagcert.scorers.residual import IMAGENET_KERNELS
 from bagcert.threats import parse_threat
 from bagcert.threats.probe import reached_outputs
+from bagcert.training.recipe import load_recipe
 from benchmarks.calling import call
 
 RESULTS = Path(__file__).parent / "results" / "footprints.json"
 PATCH, SIZE = "32x32", (224, 224)
-STRIDES = (2, 1, 2, 1, 1, 1, 1, 1)
 AT_ONCE = 193  # placements: one row of them
 
 
 def compared(field: int, every: int) -> dict[str, Any]:
     """How many placements were tried, at how many the outputs reached are not the footprint, and its sizes."""
-    config = ResidualConfig(2, 1, 1, IMAGENET_KERNELS[field], STRIDES, paths=1, shake=False)
-    scorer = ResidualScorer(config, SIZE).eval()
-    network = nn.Sequential(scorer.normalize, scorer.stem, scorer.blocks, scorer.head)
+    recipe = load_recipe(f"paper-imagenet-rf{field}", ["network.classes=2", "network.channels=1", "network.width=1"])
+    scorer = recipe.network.build(SIZE, (0.0,), (1.0,)).eval()
     regions = scorer.footprint.regions(parse_threat(PATCH, SIZE))
     chosen = torch.arange(0, len(regions), every)
     wrong = 0
@@ -41,7 +40,7 @@ def compared(field: int, every: int) -> dict[str, Any]:
         pixels = torch.zeros(len(index), *SIZE, dtype=torch.bool)
         for image, (row, column, height, width) in zip(pixels, regions.placements[index].tolist(), strict=True):
             image[row : row + height, column : column + width] = True
-        wrong += int((reached_outputs(network, pixels, 1) != regions.masks(index)).flatten(1).any(dim=1).sum())
+        wrong += int((reached_outputs(Logits(scorer), pixels, 1) != regions.masks(index)).flatten(1).any(dim=1).sum())
     sizes = regions.sizes[chosen]
     return {"placements": len(chosen), "wrong": wrong, "smallest": int(sizes.min()), "largest": int(sizes.max())}
 
@@ -54,7 +53,7 @@ def main(
     fields = {str(field): compared(field, every) for field in IMAGENET_KERNELS}
     command = shlex.join(["python", "-m", "benchmarks.footprints", "--every", str(every)])
     facts = {"command": command, "torch": torch.__version__, "patch": PATCH, "image": "224x224"}
-    write_atomically(out, (json.dumps({**facts, "receptive_fields": fields}, indent=2) + "\n").encode())
+    write_json(out, {**facts, "receptive_fields": fields})
     print(json.dumps(fields))
     if any(found["wrong"] for found in fields.values()):
         raise typer.Exit(1)

@@ -21,7 +21,7 @@ import typer
 from torch import Tensor
 
 from bagcert.defenses.defense import Defense
-from bagcert.files import write_atomically
+from bagcert.files import write_json
 from bagcert.rules import read_scores
 from bagcert.training.folder import device_name
 from bagcert.training.recipe import load_recipe
@@ -104,7 +104,7 @@ def main(
     command += [] if frozen else ["--no-frozen"]
     facts = {"command": shlex.join(command), "device": device_name(device), "torch": torch.__version__}
     facts |= {"precision": "bfloat16" if device.type == "cuda" else "float32", "patch": PATCH, "recipe": RECIPE}
-    write_atomically(out, (json.dumps({**facts, "images": images, **found}, indent=2) + "\n").encode())
+    write_json(out, {**facts, "images": images, **found})
     print(json.dumps(found))
 
 

@@ -28,6 +28,7 @@ from bagcert.training.folder import RunFolder
 from bagcert.training.loop import Order
 from bagcert.training.recipe import load_recipe
 from benchmarks.calling import call
+from benchmarks.logs import read_log, steady_mean
 from benchmarks.rivals_runs import one_precision
 from benchmarks.sharing import check_rehearsal, deadline_of, supervise
 from benchmarks.storing import Subject
@@ -86,19 +87,14 @@ def run(names: list[str], bench: Bench) -> str:
         broken = subject.attack(main, attacked, AttackSettings(), folder, bench.path(name, "-attack.jsonl.gz"))
         ranks = best_shares(subject, images)
     facts = {key: card(folder)[key] for key in ("recipe", "seed", "steps", "seconds", "device", "validation")}
-    log = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    curve, waits = ([line for line in log if key in line] for key in ("certified", "loss"))
-    content = {"run": name, **facts, **ranks, "curve": curve, "waited_for_images": mean_wait(waits)}
+    log = read_log(folder)
+    waited = round(steady_mean(log, "waited_for_images"), 4)
+    curve = [line for line in log if "certified" in line]
+    content = {"run": name, **facts, **ranks, "curve": curve, "waited_for_images": waited}
     write_atomically(bench.path(name, ".json"), (json.dumps(content, indent=1) + "\n").encode())
     shares = rows.accuracies(main)
     words = f"clean {shares.clean:.2%}, certified {shares.certified:.2%}, attacked {broken.attacked_accuracy:.2%}"
     return f"{name}: {words}"
-
-
-def mean_wait(lines: list[dict[str, Any]]) -> float:
-    """The mean share of the time that steps waited for images; the first line holds the compilation."""
-    shares = [line["waited_for_images"] for line in lines[1:]]
-    return round(sum(shares) / len(shares), 4) if shares else 0.0
 
 
 @torch.no_grad()

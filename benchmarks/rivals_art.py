@@ -26,7 +26,7 @@ from bagcert.defenses.defense import Defense
 from bagcert.defenses.load import card, load
 from bagcert.errors import UsageError
 from bagcert.evaluation.comparison.ties import TIE_RULES, added_by_ties
-from bagcert.files import write_atomically
+from bagcert.files import write_json
 from bagcert.scorers.ablation import AblationScorer
 from bagcert.training.folder import device_name
 from benchmarks.calling import call
@@ -171,7 +171,7 @@ def main(
     }
     print(json.dumps(result, indent=2))
     if out is not None:
-        write_atomically(out, (json.dumps(result, indent=2) + "\n").encode())
+        write_json(out, result)
     if any(result[key] for key in result if key.startswith("differing")):
         raise typer.Exit(1)
 

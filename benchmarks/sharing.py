@@ -28,10 +28,10 @@ def deadline_of(minutes: float | None) -> float:
     return time.monotonic() + 60 * minutes if minutes is not None else float("inf")
 
 
-def check_rehearsal(tiny: bool, out: Path) -> None:
-    """Refuse to put rehearsed rows where results are kept."""
-    if tiny and out == RESULTS:
-        raise UsageError(f"expected another --out than {RESULTS} with --tiny, got it; rehearsed rows are no results")
+def check_rehearsal(tiny: bool, out: Path, results: Path = RESULTS) -> None:
+    """Refuse to put what is rehearsed where results are kept."""
+    if tiny and out == results:
+        raise UsageError(f"expected another --out than {results} with --tiny, got it; rehearsed rows are no results")
 
 
 def supervise(

@@ -25,7 +25,7 @@ import bagcert
 from bagcert.attacks import AttackSettings
 from bagcert.data import Source, load_dataset
 from bagcert.defenses.load import card
-from bagcert.files import write_atomically
+from bagcert.files import write_json
 from bagcert.rules import NAMED_RULES
 from bagcert.scorers.residual import ResidualScorer
 from benchmarks.calling import call
@@ -105,7 +105,7 @@ def main(
         "flips": flips,
         "cases": table,
     }
-    write_atomically(out, (json.dumps(result, indent=2) + "\n").encode())
+    write_json(out, result)
     print(f"{result['runs']} attacks on certified images, {flips} changed their class; wrote {out}")
     if flips:
         raise typer.Exit(1)

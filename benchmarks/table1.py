@@ -23,7 +23,7 @@ from bagcert.data import load_dataset
 from bagcert.defenses.defense import Defense
 from bagcert.defenses.load import card, load, shipped_models
 from bagcert.evaluation.proving import one_thread
-from bagcert.files import write_atomically
+from bagcert.files import write_json
 from bagcert.scorers.residual import CIFAR_KERNELS, ResidualConfig, ResidualScorer
 from bagcert.training.folder import device_name
 from benchmarks.calling import call
@@ -110,7 +110,7 @@ def main(
         "patch": PATCH,
         "networks": with_ratios(rows, absolute=device.type == "cuda"),
     }
-    write_atomically(out, (json.dumps(result, indent=2) + "\n").encode())
+    write_json(out, result)
     print(f"wrote {out}")
 
 

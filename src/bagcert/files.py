@@ -31,6 +31,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise UsageError(f"expected to write {path}, got: {error.strerror or error}; what was there is kept") from error
 
 
+def write_json(path: Path, content: Any) -> None:
+    """The same for what people may read as well."""
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
 def pack_tensors(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:
     """Tensors and some JSON facts as the content of one safetensors file."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

@@ -1,7 +1,6 @@
 """A trained run made into a model to ship: float16 weights, a card, and the rows behind every number on the card."""
 
 import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from bagcert.evaluation.accuracies import accuracies
 from bagcert.evaluation.certifying import Plan, write_rows
 from bagcert.evaluation.header import describe
 from bagcert.evaluation.rows import Evaluation, read_rows
-from bagcert.files import pack_tensors, read_tensors, sha256, write_atomically
+from bagcert.files import pack_tensors, read_tensors, sha256, write_atomically, write_json
 from bagcert.rules import NAMED_RULES, Unanimous
 from bagcert.scorers import Scorer
 from bagcert.scorers.hiding import HidingScorer
@@ -42,7 +41,7 @@ def store_half(run: Path, out: Path) -> None:
     content = pack_tensors(halves, {})
     write_atomically(out / WEIGHTS, content)
     card = {**card, "weights_sha256": sha256(content)}
-    write_atomically(out / CONFIG, to_json(card))
+    write_json(out / CONFIG, card)
 
 
 def ship(
@@ -61,7 +60,7 @@ def ship(
     write_rows(plain, defense, Plan(evaluations_for(defense.scorer), len(test)), test, about, after_batch)
     write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))
     card = {**card, **facts, "test": card_table(out / ROWS)}
-    write_atomically(out / CONFIG, to_json(card))
+    write_json(out / CONFIG, card)
     plain.unlink()
     return card
 
@@ -82,7 +81,3 @@ def card_table(path: Path) -> list[dict[str, Any]]:
             }
         )
     return table
-
-
-def to_json(card: dict[str, Any]) -> bytes:
-    return (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode()

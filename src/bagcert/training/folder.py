@@ -8,7 +8,6 @@ weights.safetensors      the final weights, float32
 config.json              what the weights are, their SHA-256, and how they came about
 """
 
-import json
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.files import pack_tensors, sha256, write_atomically
+from bagcert.files import pack_tensors, sha256, write_atomically, write_json
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.saved import CHECKPOINT, CONFIG, FORMAT, WEIGHTS, scorer_table
 from bagcert.settings import write_toml
@@ -71,7 +70,7 @@ def save_run(folder: RunFolder, scorer: BuiltScorer, weights: Mapping[str, Tenso
     content = pack_tensors(weights, {})
     write_atomically(folder.weights, content)
     card = {"format": FORMAT, "weights_sha256": sha256(content), "scorer": scorer_table(scorer), **facts}
-    write_atomically(folder.config, (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())
+    write_json(folder.config, card)
     folder.checkpoint.unlink(missing_ok=True)
 
 

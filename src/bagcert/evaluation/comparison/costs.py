@@ -1,11 +1,10 @@
 """What a defense costs: the small JSON file that the GPU run leaves beside its rows."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bagcert.errors import UsageError
-from bagcert.files import read_json, write_atomically
+from bagcert.files import read_json, write_json
 from bagcert.settings import read_config
 
 
@@ -55,7 +54,7 @@ class Cost:
 
 
 def write_cost(path: Path, cost: Cost) -> None:
-    write_atomically(path, (json.dumps(asdict(cost), indent=2, ensure_ascii=False) + "\n").encode())
+    write_json(path, asdict(cost))
 
 
 def read_cost(path: Path) -> Cost:
