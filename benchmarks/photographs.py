@@ -133,7 +133,7 @@ def main(
 ) -> None:
     """Train, certify, attack and rank the networks."""
     check_rehearsal(tiny, out)
-    bench = Bench(photographs.resolve(), out, work / "tiny" if tiny else work, each, tiny)
+    bench = Bench(photographs, out, work / "tiny" if tiny else work, each, tiny)
     chosen = runs or list(RUNS)
     deadline = deadline_of(minutes)
     supervise(run, [[name] for name in chosen if not bench.is_done(name)], bench, processes, deadline)

@@ -84,8 +84,10 @@ def times() -> Lines:
         "two_mask": "two-mask alone, on the same maps",
     }
     for key, words in parts.items():
-        seconds, memory = found.get(f"{key}_seconds", OPEN), found.get(f"{key}_peak_gib", "")
-        lines.append((words, str(seconds), str(memory)))
+        if f"{key}_seconds" not in found:
+            lines.append((words, OPEN, ""))
+            continue
+        lines.append((words, f"{found[f'{key}_seconds']:.1f}", f"{found[f'{key}_peak_gib']:.1f}"))
     return lines
 
 

@@ -1,7 +1,7 @@
 """Attack what is certified, many times: no class may change. Counts runs and flips into benchmarks/results/.
 
-    python -m benchmarks.soundness                       (20,000 runs, for a GPU)
-    python -m benchmarks.soundness --runs 200 --steps 20 (a first look on two cores)
+    python -m benchmarks.soundness cifar10               (12,000 runs, for a GPU)
+    python -m benchmarks.soundness cifar10 --runs 200 --steps 20 --out /tmp/x.json    (a first look on two cores)
 
 Certified test images of a model, several patch shapes, sum and masking rules: the network's own scores go through
 `two-mask`, its votes (logit at least 0) through every rule; a network that votes has no other scores. Each image is
@@ -12,7 +12,6 @@ certified class changed.
 import json
 import platform
 import shlex
-import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from bagcert.rules import NAMED_RULES
 from bagcert.scorers.residual import ResidualScorer
 from benchmarks.calling import call
 
-RESULTS = Path(__file__).parent / "results" / "soundness.json"
+RESULTS = Path(__file__).parent / "results"
 PATCHES = ("2x2", "5x5", "8x8", "1x24", "24x1")
 BATCH = 64  # images looked through for certified ones at a time
 
@@ -75,11 +74,11 @@ def count(defense: bagcert.Defense, source: Source, runs: int, settings: AttackS
 
 def main(
     model: Annotated[str, typer.Argument(help="a shipped model or a run folder")] = "cifar10",
-    runs: Annotated[int, typer.Option(help="descents in all", min=1)] = 20_000,
+    runs: Annotated[int, typer.Option(help="descents in all", min=1)] = 12_000,
     steps: Annotated[int, typer.Option(help="of each descent")] = AttackSettings.steps,
     patch: Annotated[list[str] | None, typer.Option(help="several shapes if none is given")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
-    out: Annotated[Path, typer.Option(help="the counts, as JSON")] = RESULTS,
+    out: Annotated[Path | None, typer.Option(help="the counts, as JSON; results/soundness-MODEL.json")] = None,
 ) -> None:
     """Attack certified images and count the classes that change."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -95,8 +94,15 @@ def main(
         table.append({"patch": shape, "scores": kind, "rule": rule, **row})
         print(json.dumps(table[-1]), flush=True)
     flips = sum(len(row["flips"]) for row in table)
+    settled = [
+        "--runs",
+        str(runs),
+        "--steps",
+        str(steps),
+        *(word for shape in patch or [] for word in ("--patch", shape)),
+    ]
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.soundness", *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", "benchmarks.soundness", model, *settled]),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU ({platform.machine()})",
         "torch": torch.__version__,
         "weights_sha256": card(model)["weights_sha256"],
@@ -105,6 +111,7 @@ def main(
         "flips": flips,
         "cases": table,
     }
+    out = out or RESULTS / f"soundness-{Path(model).name}.json"
     write_json(out, result)
     print(f"{result['runs']} attacks on certified images, {flips} changed their class; wrote {out}")
     if flips:

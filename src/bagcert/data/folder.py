@@ -40,7 +40,10 @@ class FolderSettings:
 
 @dataclass(frozen=True)
 class Listing:
-    """The image files of one part, sorted by class and name, with labels [n]."""
+    """The image files of one part, with labels [n]: the first of every class by name, then the second of every class.
+
+    Whoever looks at the first images only, to save time, sees all classes.
+    """
 
     paths: tuple[Path, ...]
     labels: Tensor
@@ -68,16 +71,15 @@ def list_images(folder: Path, classes: Sequence[str]) -> Listing:
     if found != tuple(classes):
         odd = sorted(set(found) ^ set(classes))[0]
         raise UsageError(f"{folder}: expected the {len(classes)} classes of train, got a difference in '{odd}'")
-    paths: list[Path] = []
-    labels: list[int] = []
+    images: list[tuple[int, int, Path]] = []  # place within the class, class
     for label, name in enumerate(classes):
         members = sorted(path for path in (folder / name).rglob("*") if path.suffix.lower() in ENDINGS)
         if not members:
             kinds = " ".join(ENDINGS)
             raise UsageError(f"{folder / name}: expected images ({kinds}), got none; add some or remove the folder")
-        paths += members
-        labels += [label] * len(members)
-    return Listing(tuple(paths), torch.tensor(labels))
+        images += [(place, label, path) for place, path in enumerate(members)]
+    _, labels, paths = zip(*sorted(images), strict=True)
+    return Listing(paths, torch.tensor(labels))
 
 
 def complaint(path: Path, framing: Framing) -> str | None:

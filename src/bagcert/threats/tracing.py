@@ -10,14 +10,18 @@ from bagcert.threats.footprint import Footprint
 from bagcert.threats.operations import HANDLERS, OF_FIRST_ARGUMENT, Seen, arguments
 from bagcert.threats.threat import Size
 
+MOST_IMAGES = 65_535
+
 
 def trace_footprint(module: nn.Module, image_size: Size, channels: int) -> Footprint:
     """The footprint of `module`, from images [1 channels h w] to scores [1 k i j], by torch.export."""
     like = next(iter(floats(module)), torch.zeros(()))
     example = torch.zeros(2, channels, *image_size, dtype=like.dtype, device=like.device)
     try:
-        # Any number of images: what depends on their number may look at more than one.
-        program = torch.export.export(module, (example,), dynamic_shapes=(({0: torch.export.Dim("images")}),))
+        # Any number of images: what depends on their number may look at more than one. On a GPU torch itself runs more
+        # than MOST_IMAGES by another kernel.
+        images = torch.export.Dim("images", max=MOST_IMAGES)
+        program = torch.export.export(module, (example,), dynamic_shapes=({0: images},))
     except Exception as error:
         if "Constraints violated" in str(error):
             raise UsageError(

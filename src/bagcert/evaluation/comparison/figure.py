@@ -25,7 +25,7 @@ OPEN_SIZE, STAR_SIZE = 6.0, 12.0
 
 def diameter(seconds: float) -> float:
     """In points: it grows with the logarithm of the time, so that 1 s and 1,000 s both show."""
-    return max(3.0, 5.0 + 3.5 * math.log10(seconds))
+    return max(5.0, 7.0 + 3.5 * math.log10(seconds))
 
 
 def draw_comparison(found: list[Standing]) -> Picture | None:
