@@ -1,19 +1,18 @@
 """Every rival trained, certified, attacked and timed on one GPU: the rows behind `bagcert compare`.
 
-    python -m benchmarks.rivals                              (all of them, the paper's own network last)
-    python -m benchmarks.rivals --minutes 9 --processes 3    (what fits; the same command goes on)
+    python -m benchmarks.rivals                              (all of them, one after the other)
+    python -m benchmarks.rivals --minutes 9 --processes 4    (what fits; the same command goes on)
     python -m benchmarks.rivals --runs bagcert --paper-minutes 20
     python -m benchmarks.rivals --tiny --out /tmp/results    (a rehearsal on a CPU)
 
 Each is trained by its recipe on all 50,000 training images, certified against five patches by the rules that apply, and
 attacked on the first 1,000 test images by its own rule. Three are too slow for all of that, and `rivals_scale.EFFORTS`
-says what they do instead; the rows and the tables name their images. Some processes may share the GPU. The paper's own
-network follows on its own, and then the costs are measured, one after the other: a time beside another run would say
-nothing. Of the shipped models only costs are measured. Not measured yet: by counted arithmetic about 34 minutes of one
-H200 one after the other, perhaps 20 with three processes, and what the paper's own network is given.
+says what they do instead; the rows and the tables name their images. The paper's own network, whose training is cut to
+minutes, comes first. Some processes may share the GPU; tables say beside how many others a network was trained. Then
+the costs are measured, one after the other: a time beside another run would say nothing. Of the shipped models only
+costs are measured.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -44,9 +43,7 @@ def main(
     chosen = matching(runs or ["*"])
     bench = Bench(TINY if tiny else PLANNED, out, work / "tiny" if tiny else work, data_dir, paper_minutes, processes)
     deadline = deadline_of(minutes)
-    first, last = jobs(chosen, bench)
-    supervise(prepare, first, bench, processes, deadline)
-    supervise(prepare, last, replace(bench, processes=1), 1, deadline)
+    supervise(prepare, jobs(chosen, bench), bench, processes, deadline)
     ready = [name for name in chosen if is_prepared(name, bench) and not is_done(name, bench)]
     supervise(measure_job, [[name] for name in ready], bench, 1, deadline)
     left = [name for name in chosen if not is_done(name, bench)]

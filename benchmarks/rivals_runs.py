@@ -20,7 +20,7 @@ from bagcert.scorers.saved import load_scorer
 from bagcert.training.folder import RunFolder, save_run
 from bagcert.training.loop import Order
 from bagcert.training.recipe import Recipe, load_recipe
-from benchmarks.rivals_scale import PLANNED, Scale
+from benchmarks.rivals_scale import EFFORTS, PLANNED, Scale
 from benchmarks.storing import Subject
 from benchmarks.sweep_runs import train_quietly
 
@@ -51,16 +51,15 @@ def matching(patterns: list[str]) -> list[str]:
     return [name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def jobs(names: list[str], bench: Bench) -> tuple[list[list[str]], list[list[str]]]:
-    """What is left to train, certify and attack, and after that on its own what is cut to minutes.
+def jobs(names: list[str], bench: Bench) -> list[list[str]]:
+    """What is left to train, certify and attack, what takes longest first.
 
     One job each, but one after the other where weights are taken over.
     """
     groups: dict[str, list[str]] = {}
     for rival in (rival_of(name) for name in names if not is_prepared(name, bench)):
         groups.setdefault(rival.weights_of or rival.name, []).append(rival.name)
-    last = [groups.pop(CUT)] if CUT in groups else []
-    return list(groups.values()), last
+    return sorted(groups.values(), key=lambda group: (CUT not in group, group[0] not in EFFORTS))
 
 
 def is_prepared(name: str, bench: Bench) -> bool:

@@ -94,13 +94,7 @@ def main(
         table.append({"patch": shape, "scores": kind, "rule": rule, **row})
         print(json.dumps(table[-1]), flush=True)
     flips = sum(len(row["flips"]) for row in table)
-    settled = [
-        "--runs",
-        str(runs),
-        "--steps",
-        str(steps),
-        *(word for shape in patch or [] for word in ("--patch", shape)),
-    ]
+    settled = ["--runs", str(runs), "--steps", str(steps), *(f"--patch={shape}" for shape in patch or [])]
     result = {
         "command": shlex.join(["python", "-m", "benchmarks.soundness", model, *settled]),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU ({platform.machine()})",

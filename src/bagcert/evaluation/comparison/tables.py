@@ -78,7 +78,7 @@ def cost_table(found: list[Standing]) -> Lines:
         training = cost.training
         spent = f"{training.epochs:g} epochs, {training.seconds:,.0f} s ({training.device})"
         if training.beside:
-            spent += f" beside {training.beside} others"
+            spent += f" beside {training.beside} {'other' if training.beside == 1 else 'others'}"
         if training.weights_of:
             spent += f", that of `{training.weights_of}`"
         ties = "–" if cost.ties is None else f"{cost.ties.added} of {cost.images:,} ({cost.ties.rule})"
