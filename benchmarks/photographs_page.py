@@ -1,9 +1,10 @@
-"""Fill docs/imagenet.md from what `benchmarks.photographs` and `benchmarks.imagenet` have stored.
+"""Fill docs/imagenet.md, and a table of docs/comparison.md, with what the benchmarks of photographs have stored.
 
 python -m benchmarks.photographs_page
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from bagcert.evaluation.report.drawing import PALETTE, picture
 from bagcert.evaluation.report.tables import percent
 from bagcert.evaluation.rows import Evaluation, Rows, read_rows
 from bagcert.files import write_atomically
+from bagcert.training.recipe import load_recipe
 from benchmarks.calling import call
 from benchmarks.photographs import MAIN, PATCHES, RUNS
 
 ROOT = Path(__file__).parents[1]
-PAGE, FIGURE = ROOT / "docs" / "imagenet.md", ROOT / "docs" / "figures" / "one-hot.svg"
+PAGE, COMPARISON = ROOT / "docs" / "imagenet.md", ROOT / "docs" / "comparison.md"
+FIGURE = ROOT / "docs" / "figures" / "one-hot.svg"
 OPEN = "not measured yet"
 ONE_HOT = {"rf17-one-hot-0": "σ = 0", "rf17-one-hot-0.3": "σ = 0.3", "rf17": "σ = 1"}
 
@@ -52,11 +55,30 @@ def accuracies() -> Lines:
         if rows is None or attack is None or facts is None:
             lines.append((name, *[OPEN] * (len(lines[0]) - 1)))
             continue
-        table, broken = read_rows(rows), read_attack_rows(attack)
+        table = read_rows(rows)
         cells = [shares(table, *column) for column in columns]
-        attacked = f"{percent(broken.certified_accuracy)} ≤ {percent(broken.attacked_accuracy)}"
-        lines.append((name, *cells, f"{attacked} ({len(broken.labels)})", f"{facts['seconds'] / 60:.1f}"))
+        lines.append((name, *cells, left(attack), f"{facts['seconds'] / 60:.1f}"))
     return lines
+
+
+def own_rules() -> Lines:
+    """Every run by its own rule against the main patch, for the comparison."""
+    heads = ("run", "recipe", "rule", f"{MAIN}: clean / certified %", "certified ≤ left % under attack (images)")
+    lines: Lines = [heads]
+    for name, (recipe_name, _) in RUNS.items():
+        rows, attack = stored(name, ".jsonl.gz"), stored(name, "-attack.jsonl.gz")
+        rule = load_recipe(recipe_name).evaluation.rule
+        if rows is None or attack is None:
+            lines.append((name, f"`{recipe_name}`", rule, OPEN, ""))
+            continue
+        lines.append((name, f"`{recipe_name}`", rule, shares(read_rows(rows), MAIN, rule), left(attack)))
+    return lines
+
+
+def left(attack: Path) -> str:
+    broken = read_attack_rows(attack)
+    certified, attacked = percent(broken.certified_accuracy), percent(broken.attacked_accuracy)
+    return f"{certified} ≤ {attacked} ({len(broken.labels):,})"
 
 
 def best_five() -> Lines:
@@ -116,21 +138,28 @@ def one_hot_figure() -> str | None:
 
 
 PANELS = {"clean": "clean, %", "certified": f"certified, {MAIN}, %", "votes": "classes that a position votes for"}
-TABLES = {"accuracies": accuracies, "best-five": best_five, "times": times}
+TABLES: dict[Path, dict[str, Callable[[], Lines]]] = {
+    PAGE: {"accuracies": accuracies, "best-five": best_five, "times": times},
+    COMPARISON: {"photographs": own_rules},
+}
 
 
-def filled(page: str) -> str:
-    for name, table in TABLES.items():
+def filled(path: Path) -> str:
+    """The page with these tables as they are now."""
+    page = path.read_text(encoding="utf-8")
+    for name, table in TABLES[path].items():
         page = put_table(page, name, table())
     return page
 
 
 def main() -> None:
-    """Bring docs/imagenet.md up to date."""
-    write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8")).encode())
+    """Bring the pages up to date."""
+    for path in TABLES:
+        write_atomically(path, filled(path).encode())
+        print(f"wrote {path.relative_to(ROOT)}")
     if (figure := one_hot_figure()) is not None:
         write_atomically(FIGURE, figure.encode())
-    print(f"wrote {PAGE.relative_to(ROOT)}")
+        print(f"wrote {FIGURE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ def test_a_run_leaves_rows_and_ranks(folder: Path, tmp_path: Path, monkeypatch: 
     line = next(line for line in photographs_page.accuracies() if line[0] == "rf17")
     assert len(line) == len(photographs_page.accuracies()[0]) and photographs_page.OPEN not in line
     assert photographs_page.one_hot_figure() is not None
+    own = next(line for line in photographs_page.own_rules() if line[0] == "rf17")
+    assert own[2] == "every-region" and own[3] == line[2] and own[4] == line[7]
     # Ranks never contradict certificates: a label proven to win is proven to be among the five best.
     subject = Subject.find(tmp_path / "work" / "rf17", "rf17", None)
     found = best_shares(subject, 20)
@@ -47,6 +49,7 @@ def test_a_run_leaves_rows_and_ranks(folder: Path, tmp_path: Path, monkeypatch: 
     assert 0 <= found["clean_top5"] <= 1 and torch.tensor(found["images"]) >= 20
 
 
-def test_the_page_is_that_of_the_stored_rows() -> None:
-    page = photographs_page.PAGE.read_text(encoding="utf-8")
-    assert photographs_page.filled(page) == page, "run python -m benchmarks.photographs_page"
+@pytest.mark.parametrize("path", photographs_page.TABLES, ids=lambda path: path.name)
+def test_the_pages_are_those_of_the_stored_rows(path: Path) -> None:
+    stored = path.read_text(encoding="utf-8")
+    assert photographs_page.filled(path) == stored, "run python -m benchmarks.photographs_page"
