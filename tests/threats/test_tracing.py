@@ -255,8 +255,9 @@ def test_a_constant_with_weights_made_from_the_images_is_refused(name: str) -> N
         follow(node, seen)
 
 
-def test_a_network_on_another_device_is_traced_there() -> None:
-    """`meta` is the device that every machine has; a GPU is another."""
+@pytest.mark.parametrize("device", ["meta", *(["cuda"] if torch.cuda.is_available() else [])])
+def test_a_network_on_another_device_is_traced_there(device: str) -> None:
+    """`meta` is one that every machine has. On a GPU torch runs very many images by another kernel than a few."""
     network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()
     here = trace_footprint(network, (9, 8), 3)
-    assert trace_footprint(network.to("meta"), (9, 8), 3).receptive_field == here.receptive_field == (3, 3)
+    assert trace_footprint(network.to(device), (9, 8), 3).receptive_field == here.receptive_field == (3, 3)
