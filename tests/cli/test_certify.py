@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 import bagcert
+from bagcert.deploy.audit import Program
 from bagcert.evaluation import certifying
 from bagcert.evaluation.intervals import wilson
 from bagcert.evaluation.rows import Evaluation, read_rows
@@ -41,7 +42,8 @@ def test_every_rule_times_every_patch(
     assert sum(passes) == len(DIGITS.split("test")), "one forward pass per image"
     said = json.loads(capsys.readouterr().out)
     rows = read_rows(Path("rows.jsonl"))
-    assert list(said) == ["model", "data", "images", "clean_accuracy", "results", "seconds", "device"]
+    assert list(said) == ["model", "data", "images", "clean_accuracy", "results", "seconds", "device", "arithmetic"]
+    assert said["arithmetic"] == rows.header["arithmetic"] == str(Program(batch=16)), "what the audit tries by default"
     assert (said["model"], said["data"], said["images"]) == (str(run), "digits", len(rows.labels))
     assert [(entry["patch"], entry["rule"]) for entry in said["results"]] == [
         (patch, rule) for patch in ("1x1", "1x3") for rule in ("every-region", "two-mask")

@@ -56,6 +56,20 @@ def test_planted_leaks_are_caught(leak: str, checks: set[str], cure: str) -> Non
     assert found.cure is not None and cure in found.cure
 
 
+def test_a_certain_network_is_attacked_as_well() -> None:
+    """No attack changes the class of these images, but adversarial pixels are still painted on them."""
+    certain = IMAGES.round()
+    found = audit(small_defense("logits", "two-mask"), certain, Program())
+    (attacked,) = (check for check in found.checks if check.name == "attacked")
+    assert attacked.passed and attacked.found.compared > 0
+
+
+@pytest.mark.parametrize("leak", ["batch norm in training mode", "an FFT convolution"])
+def test_a_leaking_network_that_cannot_be_exported_is_a_violation_too(leak: str) -> None:
+    found = audit(leaking(leak), IMAGES, Program(backend="onnx"))
+    assert violated(found) == {"structure"} and found.cure == found.checks[0].problems[0]
+
+
 def test_a_leak_below_the_units_of_the_scores_is_seen_in_the_bits() -> None:
     """Whole scores would hide it: an FFT moves logits by less than one unit."""
     found = audit(leaking("an FFT convolution"), IMAGES, Program())
@@ -97,9 +111,10 @@ def test_programs_that_do_not_exist_are_refused() -> None:
         ({"backend": "tensorflow"}, "expected a backend in onnx, torch, got 'tensorflow'"),
         ({"dtype": "float16"}, "expected a dtype in bfloat16, float32, got 'float16'"),
         ({"backend": "onnx", "dtype": "bfloat16"}, "expected float32, not compiled, for backend onnx"),
+        ({"tf32": True}, "expected a GPU for TF32, got device cpu; leave out --tf32"),
     ):
         with pytest.raises(UsageError, match=words):
-            Program(**arguments)  # type: ignore[arg-type]
+            Program(**arguments)
 
 
 def test_a_machine_that_cannot_compile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from bagcert.errors import UsageError
 from bagcert.rules import IntegerScores, read_scores
 from bagcert.scorers.ablation import AblationConfig
 from tests.cli.calling import call
-from tests.deploy.conftest import NAMES, small_defense
+from tests.deploy.conftest import NAMES, pictures, small_defense
 from tests.deploy.running import outputs_of
 from tests.deploy.test_rule_graphs import assert_same
 
@@ -91,8 +91,15 @@ def test_guard_bands_of_the_other_kind_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match=words):
             export_defense(small_defense(step, "two-mask"), band, {})
-    with pytest.raises(UsageError, match="expected a guard band of at least 0, got"):
-        GuardBand(slack=-1)
+    for slack in (-1, 2**30 + 1, 2**32):  # more would not fit into the 32 bits of a score, and wrap around
+        with pytest.raises(UsageError, match=f"expected a guard band of at least 0 and at most {2**30} units, got"):
+            GuardBand(slack=slack)
+
+
+def test_the_widest_band_certifies_nothing() -> None:
+    for step, band in (("logits", GuardBand(slack=2**30)), ("heaviside", GuardBand(uncertain=1e9))):
+        model = export_defense(small_defense(step, "two-mask"), band, {})
+        assert not outputs_of(model, images=pictures(8))["certified"].any()
 
 
 def test_a_network_in_training_mode_is_refused_and_stays_so() -> None:

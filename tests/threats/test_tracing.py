@@ -114,6 +114,8 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
     "slid over columns first": (nn.Sequential(Op(lambda x: x.transpose(2, 3)), nn.Conv2d(3, 2, 3)), "conv2d"),
     "batch norm of columns": (nn.Sequential(Op(lambda x: x.transpose(1, 3)), nn.BatchNorm2d(7)), "batch_norm"),
     "padded columns only": (Op(lambda x: F.pad(x, (1, 1))), "pad"),
+    "its own kernel": (Op(lambda x: F.conv2d(x, x, padding=3)), "conv2d"),
+    "a function for each image": (Op(lambda x: x + torch.vmap(torch.mean)(x)[:, None, None, None]), "_add_batch_dim"),
 }
 
 
@@ -125,6 +127,50 @@ def test_what_mixes_positions_is_refused(name: str) -> None:
         rf"^expected layers that keep positions apart, got ({operation}) in layer '(the network itself|0|1|layer)', "
         "which mixes them or is not known not to; remove it, or replace it by convolutions and channel-wise operations$"
     )
+    with pytest.raises(UsageError, match=words):
+        trace_footprint(network.eval(), SIZE, 3)
+
+
+def brightened(x: Tensor) -> Tensor:
+    """Decides by the whole image; NaN compares as false, so that no probe with NaN would notice."""
+    with torch.no_grad():
+        dark = x.mean(dim=(1, 2, 3), keepdim=True) < 0.2
+    return torch.where(dark, 4 * x, x)
+
+
+def brightened_in_full_precision(x: Tensor) -> Tensor:
+    with torch.autocast("cpu", enabled=False):
+        dark = x.mean(dim=(1, 2, 3), keepdim=True) < 0.2
+    return torch.where(dark, 4 * x, x)
+
+
+def brightened_on_a_condition(x: Tensor, constant: Tensor) -> Tensor:
+    def mean(images: Tensor) -> Tensor:
+        return images.mean(dim=(1, 2, 3), keepdim=True)
+
+    brighter: Tensor = torch.cond(constant > 0, mean, lambda images: mean(2 * images), (x,))
+    return x + brighter
+
+
+def noise_without_gradients(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        noise = torch.rand(7)
+    return x + noise
+
+
+@pytest.mark.parametrize(
+    ("network", "operation"),
+    [
+        (Op(brightened), "wrap_with_set_grad_enabled"),
+        (Op(brightened_in_full_precision), "wrap_with_autocast"),
+        (Op(brightened_on_a_condition, 1), "cond"),
+        (Op(noise_without_gradients), "wrap_with_set_grad_enabled"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_blocks_of_their_own_are_refused(network: nn.Module, operation: str) -> None:
+    """What torch.export keeps as a program within the program could hide anything."""
+    words = f"got {operation} in layer 'the network itself', a block of its own, such as torch.no_grad"
     with pytest.raises(UsageError, match=words):
         trace_footprint(network.eval(), SIZE, 3)
 

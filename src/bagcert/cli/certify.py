@@ -18,6 +18,7 @@ from rich.table import Table
 from bagcert.data import Source
 from bagcert.defenses.defense import Defense
 from bagcert.defenses.load import card, load
+from bagcert.deploy.audit import Program
 from bagcert.errors import UsageError
 from bagcert.evaluation.certifying import Plan, write_rows
 from bagcert.evaluation.header import describe, fitting_dataset
@@ -51,7 +52,8 @@ def certify(
     with joined_world() as world:
         place = find_device(device, world.device)
         defense.scorer.to(place)
-        about = {"versions": versions(), "device": device_name(place)}
+        arithmetic = str(Program(device=place.type, batch=defense.batch_size))  # which `bagcert audit` passes
+        about = {"versions": versions(), "device": device_name(place), "arithmetic": arithmetic}
         header = describe(model, facts, defense, dataset, split, about)
         path = checked(out) if out is not None else usual_path(header, plan)
         run(path, defense, plan, source, header, quiet=world.rank > 0)
@@ -119,6 +121,7 @@ def to_object(rows: Rows, seconds: float) -> dict[str, object]:
         "results": results,
         "seconds": round(seconds, 2),
         "device": rows.header["device"],
+        "arithmetic": rows.header["arithmetic"],
     }
 
 
@@ -135,4 +138,5 @@ def show(rows: Rows, defense: Defense, seconds: float) -> None:
         )
     console = Console(soft_wrap=True, highlight=False, width=max(100, int(os.environ.get("COLUMNS", "100"))))
     console.print(table)
+    console.print(f"scores by {rows.header['arithmetic']}")
     console.print(f"{len(rows.labels)} images of {rows.header['data']['name']} in {seconds:.0f} s; rows: {rows.path}")

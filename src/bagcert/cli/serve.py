@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 SHUTDOWN_SECONDS = 180  # for what was accepted: more than any request may take
 LOOKED_AT = 256  # test images, for a sample of each class
 CONNECTIONS = 1024  # open at once, with or without a request
-QUIET: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
+SETTINGS: dict[str, Any] = {
+    **{"log_level": "warning", "access_log": False, "server_header": False},
+    **{"timeout_graceful_shutdown": SHUTDOWN_SECONDS, "limit_concurrency": CONNECTIONS},
+}
 
 
 def serve(
@@ -49,21 +52,24 @@ def serve(
     from bagcert.deploy.serving.app import build_app
     from bagcert.deploy.serving.model import Model
 
-    if token == "":
-        raise UsageError("expected a token, got an empty one; leave out --token and BAGCERT_TOKEN, or choose one")
-    listening = listen(host, port)  # first: while the model is loaded, connections wait instead of being turned away
+    if token is not None and not (token and token.isascii() and token.isprintable()):
+        raise UsageError(
+            "expected a token of printable ASCII characters, got an empty or another one; "
+            "leave out --token and BAGCERT_TOKEN, or choose one"
+        )
     warnings.filterwarnings("ignore", module="PIL")  # its remarks on strangers' metadata
     if threads is not None:
         torch.set_num_threads(threads)
-    facts = card(model)
-    defense = load(model).against(patch or facts["patch"], rule or facts["rule"])
-    about = {"weights_sha256": facts["weights_sha256"], "version": versions()["bagcert"]}
-    served = Model(Path(model).name, defense, Program(backend, batch=defense.batch_size), about)
-    app = build_app(served, sample_pictures(str(facts["data"]["name"]), served, data_dir), token=token)
-    settings = uvicorn.Config(app, timeout_graceful_shutdown=SHUTDOWN_SECONDS, limit_concurrency=CONNECTIONS, **QUIET)
-    announce(served, listening, open_to_all=token is None)
-    with suppress(KeyboardInterrupt):  # raised again by uvicorn once all is answered
-        uvicorn.Server(settings).run(sockets=[listening])
+    with listen(host, port) as listening:  # first: while the model is loaded, connections wait, and are not turned away
+        facts = card(model)
+        defense = load(model).against(patch or facts["patch"], rule or facts["rule"])
+        about = {"weights_sha256": facts["weights_sha256"], "version": versions()["bagcert"]}
+        served = Model(Path(model).name, defense, Program(backend, batch=defense.batch_size), about)
+        served.judge(served.scores(torch.zeros(1, served.channels, *served.image_size)))  # refuse what it cannot serve
+        app = build_app(served, sample_pictures(str(facts["data"]["name"]), served, data_dir), token=token)
+        announce(served, listening, open_to_all=token is None)
+        with suppress(KeyboardInterrupt):  # raised again by uvicorn once all is answered
+            uvicorn.Server(uvicorn.Config(app, **SETTINGS)).run(sockets=[listening])
 
 
 def announce(served: "Model", listening: socket.socket, open_to_all: bool) -> None:

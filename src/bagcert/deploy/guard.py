@@ -7,6 +7,8 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.scorers.steps import STEPS, HeavisideStep, ScoreStep
 
+MOST_SLACK = 2**30  # a score and its band must fit into 32 bits
+
 
 @dataclass(frozen=True)
 class GuardBand:
@@ -16,9 +18,10 @@ class GuardBand:
     uncertain: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.slack < 0 or not 0 <= self.uncertain < float("inf"):
+        if not 0 <= self.slack <= MOST_SLACK or not 0 <= self.uncertain < float("inf"):
             raise UsageError(
-                f"expected a guard band of at least 0, got {self}; `bagcert audit` says how much is needed"
+                f"expected a guard band of at least 0 and at most {MOST_SLACK} units, got {self}; `bagcert audit` says "
+                "how much is needed"
             )
 
     def __bool__(self) -> bool:

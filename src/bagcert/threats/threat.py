@@ -138,7 +138,7 @@ def parse_threat(patch: "str | Threat | Tensor | np.ndarray", image_size: Size) 
 def parse_shapes(text: str, image_size: Size) -> tuple[Size, ...]:
     """The rectangles that a written threat stands for, each once, in the order written."""
     height, width = image_size
-    if match := re.fullmatch(r"area:(\d+)", text.strip()):
+    if match := re.fullmatch(r"area:(\d{1,9})", text.strip()):
         area = int(match[1])
         shapes = [(h, area // h) for h in range(1, height + 1) if area % h == 0 and area // h <= width] if area else []
         if not shapes:
@@ -151,10 +151,11 @@ def parse_shapes(text: str, image_size: Size) -> tuple[Size, ...]:
 
 def parse_shape(text: str, image_size: Size) -> Size:
     """One rectangle, as `HxW` or as a share of the image."""
-    if match := re.fullmatch(r"(\d+)\s*x\s*(\d+)", text):
+    if match := re.fullmatch(r"(\d{1,9})\s*x\s*(\d{1,9})", text):
         return int(match[1]), int(match[2])
-    if match := re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*%", text):
+    if match := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})\s*%", text):
         target = Fraction(match[1]) / 100 * image_size[0] * image_size[1]
         side = isqrt(max(ceil(target) - 1, 0)) + 1  # the smallest whose square is at least that
         return side, side
-    raise UsageError(f"expected a patch like 5x5, 2.4%, 5x5+2x12 or area:24, got '{text}'; write height x width")
+    told = text if len(text) <= 40 else f"{text[:37]}..."
+    raise UsageError(f"expected a patch like 5x5, 2.4%, 5x5+2x12 or area:24, got '{told}'; write height x width")

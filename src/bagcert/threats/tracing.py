@@ -11,6 +11,7 @@ from bagcert.threats.operations import HANDLERS, OF_FIRST_ARGUMENT, Seen, argume
 from bagcert.threats.threat import Size
 
 MOST_IMAGES = 65_535
+MIXES = "which mixes them or is not known not to"
 
 
 def trace_footprint(module: nn.Module, image_size: Size, channels: int) -> Footprint:
@@ -64,12 +65,18 @@ def finished(node: fx.Node, seen: dict[fx.Node, Seen]) -> Footprint:
 
 def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
     """What the result of one operation sees; None where it does not depend on the image."""
-    sources = [seen[source] for source in node.all_input_nodes if source in seen]
+    sources = [seen[source] for source in inputs(node) if source in seen]
     if node.target is operator.getitem:
         return sources[0] if sources else None
-    if not isinstance(node.target, torch._ops.OpOverload) or "sym_size" in str(node.target):
-        return None  # arithmetic on sizes: the number of images is no pixel
     name = str(node.target).removeprefix("aten.").split(".")[0].removesuffix("_")
+    if "sym_size" in str(node.target):
+        return None  # the number of images is no pixel
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        raise refusal(name, node, "a block of its own, such as torch.no_grad() or torch.cond, into which nobody looks")
+    if not isinstance(node.target, torch._ops.OpOverload):
+        if sources:
+            raise refusal(node.target.__name__, node, MIXES)  # type: ignore[union-attr]
+        return None  # arithmetic on sizes
     random = torch.Tag.nondeterministic_seeded in node.target.tags
     if random and name not in HANDLERS:  # dropout has a handler that looks at its mode
         raise refusal(name, node, "whose result changes from call to call")
@@ -78,9 +85,16 @@ def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
         handler = HANDLERS.get(name) if node.target.namespace == "aten" else None
         found = handler(node, sources) if handler else None
         if found is None or (name in OF_FIRST_ARGUMENT and node.args[0] not in seen):
-            raise refusal(name, node, "which mixes them or is not known not to")
+            raise refusal(name, node, MIXES)
     if found is not None and not safely_written(node, seen, found):
         raise refusal(name, node, "which writes into a tensor that then sees more, or into the image or a constant")
+    return found
+
+
+def inputs(node: fx.Node) -> list[fx.Node]:
+    """What an operation takes, twice where it takes it twice: an image that is also its own kernel."""
+    found: list[fx.Node] = []
+    fx.map_arg((node.args, node.kwargs), found.append)
     return found
 
 

@@ -144,12 +144,15 @@ def test_a_token_is_asked_for(browser: "Browser") -> None:
     with serving(model, small_samples(model), token="open sesame") as guarded:
         page = browser.new_context().new_page()
         page.goto(guarded.url)
-        for word in ("a guess", "open sesame"):
+        for word in ("a guess", "ein Schlüssel", "open sesame"):
             expect(page.get_by_label("This server asks for a token")).to_be_focused()
             page.get_by_label("This server asks for a token").fill(word)
             page.keyboard.press("Enter")
+            if word != "open sesame":
+                expect(page.get_by_role("alert")).to_have_text("The server does not accept this token.")
         expect(page.locator("#clean-class")).to_have_text(guarded.names[0])
         expect(page.locator("#token-form")).to_be_hidden()
+        expect(page.get_by_role("alert")).to_be_hidden()
         page.context.close()
 
 

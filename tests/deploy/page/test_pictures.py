@@ -91,6 +91,24 @@ def test_a_file_that_is_no_picture_is_refused_in_words(open_page: Opener, tmp_pa
     expect(page.get_by_role("alert")).to_be_hidden()
 
 
+def test_what_the_server_reads_differently_is_not_proven_in_its_own_pixels(open_page: Opener, tmp_path: Path) -> None:
+    """Transparent parts: the page lays them on white, the server drops them; its proof is of another picture."""
+    page = open_page()
+    opaque = Image.fromarray(large_photo())
+    for name, level in (("seen", 255), ("clear", 0)):
+        picture = opaque.copy()
+        picture.putalpha(Image.new("L", opaque.size, level))
+        picture.save(tmp_path / f"{name}.png")
+        page.locator("#file").set_input_files(tmp_path / f"{name}.png")
+        own = page.locator("#clean .own")
+        expect(own).to_contain_text("Your picture has 60×47 pixels")
+        expect(page.locator("#clean-class")).not_to_be_empty()
+        if level:
+            expect(own).to_contain_text("patch anywhere can change")
+        else:
+            expect(own).not_to_contain_text("patch anywhere can change")
+
+
 def test_transparent_parts_are_shown_on_white(open_page: Opener, tmp_path: Path) -> None:
     page, buffer = open_page(), io.BytesIO()
     Image.new("RGBA", (12, 12), (0, 0, 0, 0)).save(buffer, "PNG")

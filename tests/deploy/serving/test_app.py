@@ -2,6 +2,7 @@
 
 import base64
 import io
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -157,6 +158,42 @@ def test_who_waits_too_long_is_told_to_come_again(model: Model) -> None:
     with small_client(model, Limits(answer_seconds=0)) as client:
         response = client.post("/v1/certify", files={"files": file_of(photos()[0])})
         assert response.status_code == 503 and response.headers["retry-after"] == "1"
+
+
+def test_decoding_counts_as_waiting(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture that takes for ever to decode; it ends when the test does."""
+    ended = threading.Event()
+    monkeypatch.setattr("bagcert.deploy.serving.service.read_picture", lambda *_: ended.wait() and photos()[0])
+    with small_client(model, Limits(answer_seconds=0.01)) as client:
+        for path, name in (("/v1/certify", "files"), ("/v1/attack", "file")):
+            response = client.post(path, files={name: file_of(photos()[0])})
+            assert response.status_code == 503 and response.headers["retry-after"] == "1"
+        ended.set()
+
+
+def test_patches_of_many_shapes_are_refused_before_they_cost_time(client: TestClient) -> None:
+    sides = range(1, 13)
+    every = "+".join(f"{height}x{width}" for height in sides for width in sides)
+    response = client.post("/v1/attack", files={"file": file_of(photos()[0])}, params={"patch": every})
+    assert response.status_code == 422
+    assert response.json()["detail"] == "expected a patch of up to 16 shapes, got 144; attack with fewer"
+
+
+@pytest.mark.parametrize("patch", [f"{'9' * 5000}x3", f"area:{'9' * 5000}", f"{'9' * 5000}%", f"0.{'9' * 5000}%"])
+def test_endless_numbers_are_refused(client: TestClient, patch: str) -> None:
+    response = client.post("/v1/attack", files={"file": file_of(photos()[0])}, params={"patch": patch})
+    assert response.status_code == 422 and len(response.json()["detail"]) < 200
+
+
+def test_a_mistake_of_the_server_is_counted_and_told(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bagcert.deploy.serving.app.to_answer", lambda *_: 1 / 0)
+    app = build_app(model, drawn_samples((12, 12), 3), LIMITS)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        response = client.post("/v1/certify", files={"files": file_of(photos()[0])})
+        assert response.status_code == 500 and "expected no mistake of the server" in response.json()["detail"]
+        assert response.headers["x-content-type-options"] == "nosniff"
+        text = client.get("/metrics").text
+    assert 'bagcert_requests_total{route="/v1/certify",status="500"} 1.0' in text
 
 
 def test_a_grey_model_sees_grey() -> None:

@@ -98,10 +98,20 @@ def test_an_address_in_use_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert f"expected a free address, got 127.0.0.1:{port} (Address already in use)" in capsys.readouterr().err
 
 
-def test_an_empty_token_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rule_that_the_model_is_not_fit_for_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "serve", "cifar10", "--rule", "masked", "--port", "0") == 2
+    assert "expected scores of at least 0 for rule 'masked'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("token", ["", "schlüssel", "two\nlines"])
+def test_tokens_that_no_header_carries_are_refused(
+    token: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("BAGCERT_TOKEN", "")
-    assert call(monkeypatch, "serve", "cifar10", "--token", "") == 2
-    assert "expected a token, got an empty one" in capsys.readouterr().err
+    assert call(monkeypatch, "serve", "cifar10", "--token", token) == 2
+    assert "expected a token of printable ASCII characters, got an empty or another one" in capsys.readouterr().err
 
 
 def test_an_open_address_is_remarked_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bagcert.defenses.defense import Defense
 from bagcert.deploy.audit.checks import Check, behavior
 from bagcert.deploy.audit.differences import Difference
-from bagcert.deploy.audit.patches import Painted, attacked, painted
+from bagcert.deploy.audit.patches import Painted, adversarial, painted
 from bagcert.deploy.audit.programs import Program, prepare
 from bagcert.deploy.audit.structure import structural_problems
 from bagcert.deploy.guard import GuardBand
@@ -40,14 +40,19 @@ def audit(
         "structure", "eval mode, no layer mixes positions", problems=tuple(structural_problems(scorer, channels))
     )
     after_check(structure.name)
-    run = prepare(program, scorer, channels)
+    try:
+        run = prepare(program, scorer, channels)
+    except UsageError:
+        if structure.passed:
+            raise
+        return Audit(program, [structure], GuardBand(), GuardBand(), structure.problems[0])  # it cannot even be built
     logits = run(images)
     if tuple(logits.shape[2:]) != scorer.footprint.grid:
         raise UsageError("expected a scorer of regions, whose logits are its score map, got one of other views")
     patches = list(painted(defense, images))
-    attack = attacked(defense, images) if structure.passed else None
+    attacks = list(adversarial(defense, images)) if structure.passed else []
     checks = [structure]
-    for check in behavior(run, images, patches, attack):
+    for check in behavior(run, images, patches, attacks):
         checks.append(check)
         after_check(check.name)
     usual = Program(device=program.device, batch=defense.batch_size)
@@ -58,7 +63,7 @@ def audit(
         checks,
         band(scorer.step, seen),
         band(scorer.step, max(seen, apart.largest)),
-        cure(defense, images, program, checks, patches, attack),
+        cure(defense, images, program, checks, patches, attacks),
     )
 
 
@@ -89,7 +94,7 @@ def cure(
     program: Program,
     checks: list[Check],
     patches: list[Painted],
-    attack: Painted | None,
+    attacks: list[Painted],
 ) -> str | None:
     """The first setting under which every check passes."""
     if all(check.passed for check in checks):
@@ -99,7 +104,7 @@ def cure(
         return structure.problems[0]
     for candidate in program.candidates():
         run = prepare(candidate, defense.scorer, images.shape[1])
-        if all(check.passed for check in behavior(run, images, patches, attack)):
+        if all(check.passed for check in behavior(run, images, patches, attacks)):
             return f"use {candidate}"
     return (
         "none of the settings tried; a layer of the network leaks, or this machine's arithmetic is not fit for proofs"

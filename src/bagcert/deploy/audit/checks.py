@@ -28,16 +28,16 @@ class Check:
         return not self.found.moved and not self.problems
 
 
-def behavior(run: Run, images: Images, patches: list[Painted], attack: Painted | None) -> Iterator[Check]:
-    """What shows when the program runs."""
+def behavior(run: Run, images: Images, patches: list[Painted], attacks: list[Painted]) -> Iterator[Check]:
+    """What shows when the program runs; without attacks nothing is said of them."""
     clean = run(images)
-    moved = sum((Difference.between(clean, run(each.images), each.untouched) for each in patches), Difference())
-    yield Check("locality", "patches of random, 0 and 1 pixels change no score outside R(l)", moved)
-    if attack is None:
-        yield Check("attacked", "adversarial patches: no attack changed a class, so there are none to try")
-    else:
-        moved = Difference.between(clean, run(attack.images), attack.untouched)
-        yield Check("attacked", "adversarial patches change no score outside R(l)", moved)
+
+    def moved(tried: list[Painted]) -> Difference:
+        return sum((Difference.between(clean, run(each.images), each.untouched) for each in tried), Difference())
+
+    yield Check("locality", "patches of random, 0 and 1 pixels change no score outside R(l)", moved(patches))
+    if attacks:
+        yield Check("attacked", "adversarial patches change no score outside R(l)", moved(attacks))
 
     pool = images.repeat(-(-POOL // len(images)), 1, 1, 1)[:POOL]
     whole = run(pool)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bagcert.attacks import AttackSettings, attack
+from bagcert.attacks.goals import Aim
 from bagcert.attacks.places import Places
 from bagcert.defenses.defense import Defense
 from bagcert.shapes import Images
@@ -24,25 +25,39 @@ class Painted:
 
 def painted(defense: Defense, images: Images) -> Iterator[Painted]:
     """At each placement of a small set: random pixels, all 0, all 1."""
-    places = Places.of(defense.threat, defense.scorer.footprint, every=True).to(images.device)
-    chosen = spread(places.regions.placements)
     noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(0))
-    pixels = places.pixels(chosen, defense.threat.image_size)
-    for paint, reached in zip(pixels, places.regions.masks(chosen), strict=True):
-        for fill in (noise, torch.zeros_like(images), torch.ones_like(images)):
-            yield Painted(torch.where(paint, fill, images), ~reached[None, None])
+    yield from filled(defense, images, [noise, torch.zeros_like(images), torch.ones_like(images)])
 
 
-def attacked(defense: Defense, images: Images) -> Painted | None:
-    """The images that an attack could change, attacked; None where it changes none."""
+def adversarial(defense: Defense, images: Images) -> Iterator[Painted]:
+    """At the same placements pixels that lower the lead most by its slope; and attacks that changed a class."""
+    yield from filled(defense, images, [steepest(defense, images)])
     found = attack(defense, images, None, QUICK)
     boxes, changed = found.placement.cpu(), (found.placement[:, 0] >= 0).cpu()
-    if not bool(changed.any()):
-        return None
     regions = Places.of(defense.threat, defense.scorer.footprint, every=False).regions.to(images.device)
     place = (boxes[:, None] == regions.placements.cpu()).all(dim=2).int().argmax(dim=1)
     reached = regions.masks(place) & changed[:, None, None]
-    return Painted(found.images.cpu(), ~reached[:, None])
+    yield Painted(found.images.cpu(), ~reached[:, None])
+
+
+def filled(defense: Defense, images: Images, fills: list[Images]) -> Iterator[Painted]:
+    """The images with the pixels of each of the others at each placement of a small set."""
+    places = Places.of(defense.threat, defense.scorer.footprint, every=True).to(images.device)
+    chosen = spread(places.regions.placements)
+    pixels = places.pixels(chosen, defense.threat.image_size)
+    for paint, reached in zip(pixels, places.regions.masks(chosen), strict=True):
+        for fill in fills:
+            yield Painted(torch.where(paint, fill, images), ~reached[None, None])
+
+
+def steepest(defense: Defense, images: Images) -> Images:
+    """Black where more light helps the class that the sums favor, white elsewhere."""
+    device = next(defense.scorer.parameters()).device
+    pixels = images.to(device).detach().requires_grad_()
+    means = defense.scorer(pixels).mean(dim=(2, 3))
+    lead = Aim(means.argmax(dim=1), None).lead(means)
+    (slope,) = torch.autograd.grad(lead.sum(), pixels)
+    return (slope <= 0).to(images)
 
 
 def spread(placements: Tensor) -> Tensor:

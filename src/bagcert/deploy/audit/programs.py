@@ -42,6 +42,8 @@ class Program:
             raise UsageError(
                 "expected float32, not compiled, for backend onnx, got others; leave out --dtype, --compile"
             )
+        if self.tf32 and torch.device(self.device).type != "cuda":
+            raise UsageError(f"expected a GPU for TF32, got device {self.device}; leave out --tf32")
 
     def __str__(self) -> str:
         words = [self.backend, self.device, self.dtype]

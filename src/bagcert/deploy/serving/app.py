@@ -1,5 +1,6 @@
 """The application: which request gets which answer."""
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -85,8 +86,9 @@ def certify_routes(service: Service) -> APIRouter:
         """The class of each picture, and what is proven about it."""
         if scores and len(files) > most_maps:
             raise Refused(413, f"expected up to {most_maps} files with scores, got {len(files)}; send several requests")
-        pictures = await service.read([file.file for file in files])
-        found = await service.certify([pixels for pixels, _ in pictures])
+        async with service.in_time():
+            pictures = await service.read([file.file for file in files])
+            found = await service.certify([pixels for pixels, _ in pictures])
         return Certified(
             model=model.name,
             rule=model.defense.rule.name,
@@ -106,13 +108,14 @@ def certify_routes(service: Service) -> APIRouter:
     ) -> AttackAnswer:
         """Paint a patch where the proof is weakest, by gradient descent, and certify the attacked picture."""
         try:
-            threat = parse_patch(patch or str(model.defense.threat), model.defense)
+            threat = await asyncio.to_thread(parse_patch, patch or str(model.defense.threat), model.defense)
         except UsageError as error:
             raise Refused(422, str(error)) from None
-        ((pixels, size),) = await service.read([file.file])
-        (clean,) = await service.certify([pixels])
-        result = await service.attack(AttackJob(pixels, threat, steps))
-        (attacked,) = await service.certify([result.pixels])
+        async with service.in_time():
+            ((pixels, size),) = await service.read([file.file])
+            (clean,) = await service.certify([pixels])
+            result = await service.attack(AttackJob(pixels, threat, steps))
+            (attacked,) = await service.certify([result.pixels])
         return AttackAnswer(
             patch=str(threat),
             placement=to_place(result.placement),

@@ -18,6 +18,7 @@ from bagcert.shapes import Scores
 from bagcert.threats import RectangleThreat
 from bagcert.threats.threat import Placement, parse_shapes
 
+MOST_SHAPES = 16  # finding where a patch can lie takes time with each
 STEP = 12  # of 255 levels, twice that of App. A.2: few steps have to do; whole levels, so that 8 bits hold the patch
 
 
@@ -42,7 +43,10 @@ class AttackResult:
 
 def parse_patch(text: str, served: Defense) -> RectangleThreat:
     """The patch to attack with. A rule's masks say nothing of patches larger than those it was built for."""
-    threat = RectangleThreat(served.threat.image_size, parse_shapes(text, served.threat.image_size))
+    shapes = parse_shapes(text, served.threat.image_size)
+    if len(shapes) > MOST_SHAPES and text != str(served.threat):
+        raise UsageError(f"expected a patch of up to {MOST_SHAPES} shapes, got {len(shapes)}; attack with fewer")
+    threat = RectangleThreat(served.threat.image_size, shapes)
     try:
         facing(served, threat)
     except UsageError:

@@ -37,10 +37,12 @@ class Door:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, route = time.monotonic(), route_of(scope["path"])
+        begun, route, started = time.monotonic(), route_of(scope["path"]), False
 
         async def answer(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 message["headers"] = [*message.get("headers", []), *RAW_HEADERS]
                 self.metrics.requests.labels(route, str(message["status"])).inc()
                 self.metrics.seconds.labels(route).observe(time.monotonic() - begun)
@@ -55,6 +57,11 @@ class Door:
         self.inside += 1
         try:
             await self.app(scope, Bounded(receive, self.limits), answer)
+        except Exception:
+            if not started:  # so that it is counted, and carries the headers of every answer
+                words = "expected no mistake of the server, got one; its log says which"
+                await JSONResponse({"detail": words}, 500, CLOSE)(scope, receive, answer)
+            raise  # into the log
         finally:
             self.inside -= 1
 

@@ -1,9 +1,10 @@
 """The server's work apart from HTTP: files to pictures, pictures to answers, one model for all requests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, TypeVar
+from contextlib import asynccontextmanager
+from typing import IO
 
 import numpy as np
 import torch
@@ -21,7 +22,6 @@ from bagcert.rules import IntegerScores
 from bagcert.threats.threat import Size
 
 DECODERS = 2  # at once: a large picture takes some 100 MB while it is decoded
-Result = TypeVar("Result")
 
 
 class Service:
@@ -67,19 +67,21 @@ class Service:
 
     async def certify(self, pictures: Sequence[Pixels]) -> list[Found]:
         """What the model says of each picture."""
-        found = await self._within(lambda: self._images.answers(list(pictures)))
+        found = await self._images.answers(list(pictures))
         for each in found:
             self.metrics.images.labels(str(each.certified).lower()).inc()
         return found
 
     async def attack(self, job: AttackJob) -> AttackResult:
         """The picture with a patch at its weakest place."""
-        return (await self._within(lambda: self._attacks.answers([job])))[0]
+        return (await self._attacks.answers([job]))[0]
 
-    async def _within(self, ask: Callable[[], Awaitable[list[Result]]]) -> list[Result]:
-        """Answers in time, or a refusal."""
+    @asynccontextmanager
+    async def in_time(self) -> AsyncIterator[None]:
+        """All that one request asks for, decoding included, within its time and while there is room; or a refusal."""
         try:
-            return await asyncio.wait_for(ask(), self.limits.answer_seconds)
+            async with asyncio.timeout(self.limits.answer_seconds):
+                yield
         except (Full, TimeoutError):
             raise busy(self.limits) from None
 

@@ -39,10 +39,10 @@ function showProblem(message) {
   if (get("problem").textContent !== (message ?? "")) get("problem").textContent = message ?? "";
 }
 
-function startOrAsk() {
+function startOrAsk(refused = null) {
   start().catch((error) => {
     get("token-form").hidden = error.status !== 401;
-    showProblem(error.status === 401 ? null : error.message);
+    showProblem(error.status === 401 ? refused : error.message);
     if (error.status === 401) get("token").focus();
   });
 }
@@ -51,7 +51,7 @@ get("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
   get("token-form").hidden = true;
   useToken(get("token").value);
-  startOrAsk();
+  startOrAsk("The server does not accept this token.");
 });
 
 startOrAsk();

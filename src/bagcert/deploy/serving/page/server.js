@@ -2,6 +2,7 @@
 
 const TRIES = 4; // while the server says that it is full
 
+const PRINTABLE = /^[\x20-\x7e]*$/; // what a header may carry
 let token = null;
 
 export function useToken(text) {
@@ -51,6 +52,7 @@ export async function attack(blob, { height, width }, steps) {
 }
 
 async function ask(path, options = {}) {
+  if (token !== null && !PRINTABLE.test(token)) throw new Refused(401, "A token has printable ASCII characters only.");
   const headers = token === null ? {} : { Authorization: `Bearer ${token}` };
   for (let left = TRIES; ; left--) {
     const response = await fetch(path, { ...options, headers }).catch(() => {

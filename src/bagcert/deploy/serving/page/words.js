@@ -101,8 +101,9 @@ export function ownWords(picture, model) {
   if (file.width === model.width && file.height === model.height) return "";
   const scaled = `Your picture has ${file.width}×${file.height} pixels; the network looks at the
     ${model.width}×${model.height} shown here.`;
-  const agrees = original !== null && original.class === answer.class && original.original.square > 0;
-  if (!agrees) return scaled;
+  // The same lead: the server has read the file as this page did. Transparent parts, say, they see differently.
+  const same = original !== null && original.class === answer.class && original.lead === answer.lead;
+  if (!same || original.original.square === 0) return scaled;
   const side = original.original.square;
   return `${scaled} In its own pixels, no ${side}×${side} patch anywhere can change the answer.`;
 }
