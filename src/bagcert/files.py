@@ -31,6 +31,20 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise UsageError(f"expected to write {path}, got: {error.strerror or error}; what was there is kept") from error
 
 
+def append(path: Path, lines: list[str]) -> None:
+    """Add lines to a file that grows while something works; they are on the disk when this returns."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write("".join(lines))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise UsageError(
+            f"expected to write {path}, got: {error.strerror or error}; the rows so far are kept: make room, and "
+            "the same command continues"
+        ) from error
+
+
 def write_json(path: Path, content: Any) -> None:
     """The same for what people may read as well."""
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())

@@ -21,16 +21,17 @@ def defense(votes: ResidualScorer) -> Defense:
     return Defense.build(votes, "two-mask", "2x2", NAMES)
 
 
-def test_images_that_are_wrong_already_are_left_alone(defense: Defense, digits: Batch) -> None:
+def test_images_that_are_wrong_already_are_left_alone_unless_certified(defense: Defense, digits: Batch) -> None:
     result = defense.attack(digits.images, digits.labels, QUICK)
-    wrong = result.certificate.predicted != digits.labels
+    wrong, certified = result.certificate.predicted != digits.labels, result.certificate.certified
     assert 0 < int(wrong.sum()) < 60
     assert torch.equal(result.attacked[wrong], result.certificate.predicted[wrong])
     assert torch.equal(result.images[wrong], digits.images[wrong])
-    assert result.runs == int((~wrong).sum())
+    assert result.runs == int((~wrong | certified).sum())
     assert attack(defense, digits.images[:30], None, QUICK).runs == 30
-    none = defense.attack(digits.images[:5], torch.full((5,), 11), QUICK)
-    assert none.runs == 0 and torch.equal(none.images, digits.images[:5]) and bool((none.placement == -1).all())
+    all_wrong = defense.attack(digits.images[:5], torch.full((5,), 11), QUICK)
+    assert all_wrong.runs == int(certified[:5].sum()) > 0, "a wrong answer that is certified may not change either"
+    assert torch.equal(all_wrong.images, digits.images[:5]) and bool((all_wrong.placement == -1).all())
 
 
 def test_an_attack_changes_one_patch_of_the_threat_and_nothing_else(defense: Defense, digits: Batch) -> None:

@@ -8,6 +8,7 @@ from bagcert.errors import UsageError
 from bagcert.evaluation.attacked import read_attack_rows
 from bagcert.evaluation.rows import read_rows
 from bagcert.training import Recipe, load_recipe
+from bagcert.training.interrupt import Stopped
 from tests.cli.calling import call
 from tests.evaluation.digit_runs import save_digit_run
 
@@ -43,6 +44,16 @@ def test_the_shipped_model_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert call(monkeypatch, "demo") == 0
     assert Path("demo/rows.jsonl").read_text() == rows, "a second call has nothing left to do"
     assert call(monkeypatch, "verify", "demo/rows.jsonl") == 0
+
+
+def test_stopped_while_digits_are_trained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    monkeypatch.setattr(demo, "fetch_cifar10", out_of_reach)
+    monkeypatch.setattr(demo, "train_recipe", stop)
+    assert call(monkeypatch, "demo", "--out", "elsewhere") == 130
+    assert "stopped; to go on: bagcert demo --out elsewhere" in capsys.readouterr().out
 
 
 def test_without_a_source_digits_are_trained(

@@ -20,7 +20,7 @@ def test_good_rows_hold(rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert call(monkeypatch, "verify", str(rows)) == 0
     out = capsys.readouterr().out
     assert "checked 30 certificates of 30 images from their stored scores" in out
-    assert "in 0..1 for any image, each seeing 5x5 pixels by 2 layers" in out
+    assert "in 0..1 for any image, each seeing 5x5 pixels by 2 layers; labels and names of classes are those" in out
     assert "all hold, and so do the accuracies" in out
 
 

@@ -119,9 +119,7 @@ def test_truncated_images_are_named(tmp_path: Path, ending: str, keep: float) ->
     path = save(tmp_path / f"cut.{ending}", Image.fromarray(noise))
     decode(path, Framing(None, 64), None)
     path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
-    with pytest.raises(
-        UsageError, match=rf"cut\.{ending}: expected a readable image, got [^\n]+; remove it or add --skip-broken"
-    ) as told:
+    with pytest.raises(UsageError, match=rf"cut\.{ending}: expected a readable image, got [^\n]+; remove it ") as told:
         decode(path, Framing(None, 64), None)
     assert "\n" not in str(told.value)
 

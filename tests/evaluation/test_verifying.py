@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bagcert
+from bagcert.cli.verify import words
 from bagcert.errors import UsageError
 from bagcert.evaluation.certifying import Plan, write_rows
 from bagcert.evaluation.header import describe, runs
@@ -240,13 +241,50 @@ def test_shares_are_the_smallest_square(patch: str, shapes: list[tuple[int, int]
 
 
 def test_wrong_headers_are_refused(run: Path, tmp_path: Path) -> None:
-    write_rows(tmp_path / "rows.jsonl", bagcert.load(run), Plan(EVERYTHING[:1], 5, scores=True), TEST, {})
-    with pytest.raises(UsageError, match="expected classes, scores and footprint in the first line of"):
-        verify_rows(tmp_path / "rows.jsonl")
+    for facts, refusal in (
+        ({}, r"expected rows of images by named weights in .*rows\.jsonl, got none; make them by bagcert certify"),
+        (
+            {"weights_sha256": "0"},
+            r"expected rows as bagcert writes them in .*, got: KeyError: 'classes'; make them by",
+        ),
+    ):
+        path = tmp_path / str(len(facts)) / "rows.jsonl"
+        write_rows(path, bagcert.load(run), Plan(EVERYTHING[:1], 5, scores=True), TEST, facts)
+        with pytest.raises(UsageError, match=refusal):
+            verify_rows(path)
     with pytest.raises(UsageError, match="expected a patch like 5x5 in the rows, got '5by5'"):
         patch_shapes("5by5", 32, 32)
     with pytest.raises(UsageError, match="expected layers that give a grid of"):
         maximal_windows({"image_size": [8, 8], "grid": [7, 7], "layers": []}, "1x1")
+
+
+@pytest.mark.parametrize(
+    ("line", "edit"),
+    [
+        (0, lambda header: header.pop("images")),
+        (0, lambda header: header.update(evaluations=None)),
+        (-1, lambda footer: footer.update(results=None)),
+        (-1, lambda footer: footer.update(results=["x", "y"])),
+    ],
+)
+def test_files_that_lack_a_part_are_refused(rows: Path, line: int, edit: Callable[[dict[str, Any]], object]) -> None:
+    lines = [json.loads(text) for text in rows.read_text().splitlines()]
+    edit(lines[line])
+    rows.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    with pytest.raises(UsageError, match=r"; make (it|them) by bagcert certify"):
+        verify_rows(rows)
+
+
+def test_layers_that_see_less_than_the_file_says_are_found(rows: Path) -> None:
+    """With smaller kernels a patch would seem to reach fewer scores, and more would seem to be proven."""
+    header, *others = rows.read_text().splitlines()
+    forged = json.loads(header)
+    for layer in forged["footprint"]["layers"]:
+        layer.update(kernel=[1, 1], padding=[0, 0])
+    rows.write_text("\n".join([json.dumps(forged), *others]) + "\n")
+    verdict = verify_rows(rows)
+    assert "layers that see 1x1 pixels, file says 5x5" in [problem.words for problem in verdict.problems]
+    assert any("each seeing 1x1 pixels by 2 layers" in line for line in words(verdict))
 
 
 def test_nothing_is_shared_with_rules_and_threats() -> None:

@@ -1,5 +1,7 @@
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,22 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_disk_that_fills_up_is_one_line(tmp_path: Path) -> None:
+    """By a limit on the size of files, in a process of its own: what a buffer still holds must not raise on closing."""
+    code = (
+        "import resource, signal, sys; from pathlib import Path; from bagcert.files import append\n"
+        "from bagcert.errors import UsageError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "path = Path(sys.argv[1]); append(path, ['row\\n'] * 1000)\n"
+        "try: append(path, ['row\\n'] * 1000)\n"
+        "except UsageError as error: print(error)\n"
+    )
+    path = tmp_path / "rows.jsonl"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert f"expected to write {path}, got: File too large; the rows so far are kept: make room" in done.stdout
+    assert path.read_text().startswith("row\n" * 1000) and not done.stderr
 
 
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:

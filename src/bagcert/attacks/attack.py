@@ -44,7 +44,8 @@ def attack(
 ) -> Attacked:
     """Attack each image away from its predicted class, at the weakest placements first, until an attempt succeeds.
 
-    Images that are wrong already, by `labels`, are left alone. Certified ones are attacked like any other.
+    Images that are wrong already, by `labels`, are left alone, unless they are certified: a wrong answer may not change
+    either.
     """
     wanted = settings or AttackSettings()
     device = next(defense.scorer.parameters()).device
@@ -55,7 +56,7 @@ def attack(
     if labels is not None:
         if labels.shape != chosen.shape:
             raise UsageError(f"expected one label for each of {len(images)} images, got {list(labels.shape)}")
-        chosen = certificate.predicted == labels.to(device)
+        chosen = (certificate.predicted == labels.to(device)) | certificate.certified
     clean = Clean(images, soft_scores(defense, images), scores.values, certificate.predicted)
     regions = defense.scorer.footprint.regions(defense.threat).maximal().to(device)
     every = wanted.sweep or alike(defense.scorer)

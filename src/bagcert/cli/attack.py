@@ -16,13 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from rich.table import Table
 
 from bagcert.attacks import AttackSettings
-from bagcert.cli.certify import checked, find_device
+from bagcert.cli.certify import checked, find_device, means
 from bagcert.data import Source
 from bagcert.defenses.defense import Defense
 from bagcert.defenses.load import card, load
 from bagcert.evaluation.attacked import AttackRows, read_attack_rows, unsound_paths, write_attack_rows
 from bagcert.evaluation.header import describe, fitting_dataset
-from bagcert.training.folder import device_name, versions
 
 
 def attack(
@@ -59,7 +58,7 @@ def attack(
     dataset = fitting_dataset(data or facts["data"]["name"], defense, data_dir)
     source = dataset.split(split)
     header = {
-        **describe(model, facts, defense, dataset, split, {"versions": versions(), "device": device_name(place)}),
+        **describe(model, facts, defense, dataset, split, means(defense, place)),
         "images": min(limit or len(source), len(source)),
         "patch": str(defense.threat),
         "rule": defense.rule.name,

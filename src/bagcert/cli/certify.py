@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import os
 import shlex
 import sys
 import time
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated
 
 import torch
@@ -52,9 +52,7 @@ def certify(
     with joined_world() as world:
         place = find_device(device, world.device)
         defense.scorer.to(place)
-        arithmetic = str(Program(device=place.type, batch=defense.batch_size))  # which `bagcert audit` passes
-        about = {"versions": versions(), "device": device_name(place), "arithmetic": arithmetic}
-        header = describe(model, facts, defense, dataset, split, about)
+        header = describe(model, facts, defense, dataset, split, means(defense, place))
         path = checked(out) if out is not None else usual_path(header, plan)
         run(path, defense, plan, source, header, quiet=world.rank > 0)
         if not world.leads:
@@ -65,6 +63,12 @@ def certify(
         typer.echo(json.dumps(to_object(rows, seconds)))
     else:
         show(rows, defense, seconds)
+
+
+def means(defense: Defense, place: torch.device) -> dict[str, object]:
+    """By what scores are computed: versions, device, and the arithmetic that `bagcert audit` tries by default."""
+    arithmetic = str(Program(device=place.type, batch=defense.batch_size))
+    return {"versions": versions(), "device": device_name(place), "arithmetic": arithmetic}
 
 
 def run(path: Path, defense: Defense, plan: Plan, source: Source, header: dict[str, object], quiet: bool) -> None:
@@ -136,7 +140,7 @@ def show(rows: Rows, defense: Defense, seconds: float) -> None:
         table.add_row(
             threat.describe(), entry.rule, *shares, f"{100 * low:.1f}–{100 * high:.1f}", f"{100 * answered:.2f}"
         )
-    console = Console(soft_wrap=True, highlight=False, width=max(100, int(os.environ.get("COLUMNS", "100"))))
+    console = Console(soft_wrap=True, highlight=False, width=max(100, get_terminal_size().columns))
     console.print(table)
     console.print(f"scores by {rows.header['arithmetic']}")
     console.print(f"{len(rows.labels)} images of {rows.header['data']['name']} in {seconds:.0f} s; rows: {rows.path}")

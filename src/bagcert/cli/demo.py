@@ -1,5 +1,7 @@
 """`bagcert demo`: from nothing to a report, in minutes on two CPU cores."""
 
+import shlex
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -21,7 +23,8 @@ from bagcert.evaluation.proving import one_thread
 from bagcert.evaluation.report.inputs import read_inputs
 from bagcert.evaluation.report.page import build, write_report
 from bagcert.evaluation.rows import Evaluation, read_rows
-from bagcert.training.folder import RunFolder, device_name, versions
+from bagcert.training.folder import RunFolder
+from bagcert.training.interrupt import Stopped
 from bagcert.training.loop import Order
 from bagcert.training.loop import train as train_recipe
 from bagcert.training.recipe import load_recipe
@@ -55,8 +58,7 @@ def demo(
     place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     defense.scorer.to(place)
     defense = defense.against(facts["patch"], facts["rule"])  # its regions on the same device
-    about = {"versions": versions(), "device": device_name(place)}
-    header = describe(scene.model, facts, defense, dataset, "test", about)
+    header = describe(scene.model, facts, defense, dataset, "test", certify.means(defense, place))
 
     images = min(CERTIFIED, len(source))
     console.print(f"2/4 certify {images:,} images: is any patch able to change the class?")
@@ -94,5 +96,9 @@ def find_scene(console: Console, out: Path, data_dir: Path | None) -> Scene:
         )
     run = out / "digits"
     if not RunFolder(run).config.exists():
-        train_recipe(load_recipe("digits", ()), Order(out=run, resume=RunFolder(run).checkpoint.exists()))
+        try:
+            train_recipe(load_recipe("digits", ()), Order(out=run, resume=RunFolder(run).checkpoint.exists()))
+        except Stopped:
+            console.print(f"stopped; to go on: bagcert {shlex.join(sys.argv[1:])}")
+            raise typer.Exit(130) from None
     return Scene(str(run), DIGIT_PATCHES)

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from bagcert.evaluation.rows import parse_lines
+from bagcert.evaluation.verifying.reach import field_of
 from bagcert.evaluation.verifying.verify import Verdict, verify_rows
 
 SHOWN = 20
@@ -34,7 +35,8 @@ def words(verdict: Verdict) -> list[str]:
     lines = [
         f"checked {verdict.certificates} certificates of {verdict.images} images from their stored scores",
         f"taken as given: weights {header['weights_sha256'][:12]} gave these scores, in {low}..{high} for any image, "
-        f"{sight(footprint)}",
+        f"{sight(footprint)}; labels and names of classes are those of the data",
+        "not looked at: rivals and weakest places, which pictures show and no proof needs",
     ]
     if not verdict.problems:
         return [*lines, "all hold, and so do the accuracies"]
@@ -51,6 +53,6 @@ def sight(footprint: dict[str, Any]) -> str:
     """What each score is said to see, in words."""
     if "hidden" in footprint:
         return "each of a view that is not shown what the rows name; views at the upper end agree for any image"
-    field = "x".join(map(str, footprint.get("kept", footprint["receptive_field"])))
+    field = "x".join(map(str, field_of(footprint) if "layers" in footprint else footprint["kept"]))
     by = f"by {len(footprint['layers'])} layers" if "layers" in footprint else "of its own ablated image"
     return f"each seeing {field} pixels {by}"

@@ -53,7 +53,8 @@ def read_image(path: Path) -> Image.Image:
         raise UsageError(f"{path}: expected an image, got no such file; start again to list the folder anew") from None
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"{path}: expected a readable image, got {told}; remove it or add --skip-broken") from None
+        remedy = "remove it (bagcert train also takes --skip-broken)"
+        raise UsageError(f"{path}: expected a readable image, got {told}; {remedy}") from None
 
 
 def decode(path: Path, framing: Framing, place: tuple[float, float] | None) -> Tensor:

@@ -6,7 +6,6 @@ each image  [number, label, predicted, certified, class under the best attack, p
 """
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -24,7 +23,7 @@ from bagcert.defenses.defense import Defense
 from bagcert.devices import at_once
 from bagcert.errors import UsageError
 from bagcert.evaluation.rows import read_texts
-from bagcert.files import write_atomically
+from bagcert.files import append, write_atomically
 
 BATCH = {"cpu": 10, "cuda": 1000}  # images; an interrupted call continues at a multiple of it
 
@@ -81,17 +80,14 @@ def write_attack_rows(
     done = resume(path, header)
     after_batch(done)
     first, last = -(-done // size), -(-header["images"] // size)
-    with path.open("a", encoding="utf-8") as file:
-        for number, batch in enumerate(islice(source.batches(size, device, start=first), last - first), start=first):
-            kept = batch.index < header["images"]
-            batch = Batch(batch.images[kept], batch.labels[kept], batch.index[kept])
-            # Each batch draws its own random starts, so that a continued call draws those of an uninterrupted one.
-            attacked = defense.attack(batch.images, batch.labels, replace(settings, seed=seed_of(settings, number)))
-            save_unsound(path, batch, attacked)
-            file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in to_lines(batch, attacked))
-            file.flush()
-            os.fsync(file.fileno())
-            after_batch(len(batch.labels))
+    for number, batch in enumerate(islice(source.batches(size, device, start=first), last - first), start=first):
+        kept = batch.index < header["images"]
+        batch = Batch(batch.images[kept], batch.labels[kept], batch.index[kept])
+        # Each batch draws its own random starts, so that a continued call draws those of an uninterrupted one.
+        attacked = defense.attack(batch.images, batch.labels, replace(settings, seed=seed_of(settings, number)))
+        save_unsound(path, batch, attacked)
+        append(path, [json.dumps(row, separators=(",", ":")) + "\n" for row in to_lines(batch, attacked)])
+        after_batch(len(batch.labels))
 
 
 def seed_of(settings: AttackSettings, batch: int) -> int:

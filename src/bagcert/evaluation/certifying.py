@@ -1,12 +1,11 @@
 """Certify a split and write its rows as they come: one forward pass per image serves all patches and rules."""
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,6 +19,7 @@ from bagcert.evaluation.proving import Prover
 from bagcert.evaluation.resuming import resume
 from bagcert.evaluation.rows import Evaluation, parse_lines, summary, to_rows
 from bagcert.evaluation.scores import digest, scores_folder, store_scores
+from bagcert.files import append
 
 BATCH = 96  # images; an interrupted call continues at a multiple of it. Splits among 1 to 4, 6, 8, 12 or 16 processes
 
@@ -60,17 +60,14 @@ def write_rows(
     device = next(defense.scorer.parameters()).device
     first = -(-done // BATCH)
     batches = source.batches(BATCH, device, start=first, shard=(rank, world))
-    with path.open("a", encoding="utf-8") as file:
-        for number, batch in enumerate(islice(batches, max(0, -(-plan.images // BATCH) - first)), start=first):
-            parts = gathered(certified(batch, provers, plan))
-            if rank == 0:
-                lines = [line for part, _ in parts for line in part]
-                if plan.scores:  # before their rows: a row promises that its scores are there
-                    store_scores(
-                        scores_folder(path), number * BATCH, torch.cat([scores for _, scores in parts]).numpy()
-                    )
-                append(file, lines)
-                after_batch(len(lines))
+    for number, batch in enumerate(islice(batches, max(0, -(-plan.images // BATCH) - first)), start=first):
+        parts = gathered(certified(batch, provers, plan))
+        if rank == 0:
+            lines = [line for part, _ in parts for line in part]
+            if plan.scores:  # before their rows: a row promises that its scores are there
+                store_scores(scores_folder(path), number * BATCH, torch.cat([scores for _, scores in parts]).numpy())
+            append(path, lines)
+            after_batch(len(lines))
     if rank == 0:
         finish(path)
 
@@ -86,18 +83,6 @@ def scores_facts(defense: Defense, provers: list[Prover]) -> dict[str, Any]:
             "certify each on its own"
         )
     return {"scores_stored": True, **describe_scores(provers[0].defense.scorer)}
-
-
-def append(file: IO[str], lines: list[str]) -> None:
-    try:
-        file.write("".join(lines))
-        file.flush()
-        os.fsync(file.fileno())
-    except OSError as error:
-        raise UsageError(
-            f"expected to write {file.name}, got: {error.strerror or error}; the rows so far are kept: make room, and "
-            "the same command continues"
-        ) from error
 
 
 def certified(batch: Batch, provers: list[Prover], plan: Plan) -> tuple[list[str], Tensor]:
@@ -126,8 +111,7 @@ def finish(path: Path) -> None:
     """Add the last line, unless it is there."""
     lines = parse_lines(path)
     if lines.footer is None:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"results": summary(to_rows(path, lines))}) + "\n")
+        append(path, [json.dumps({"results": summary(to_rows(path, lines))}) + "\n"])
 
 
 def gathered(part: tuple[list[str], Tensor]) -> list[tuple[list[str], Tensor]]:

@@ -129,7 +129,7 @@ def parse_lines(path: Path) -> Lines:
     try:
         texts = list(read_texts(path))
         header = json.loads(texts[0])
-        evaluations = header["evaluations"]
+        evaluations = list(header["evaluations"])
         whole = texts[-1].endswith("\n")
         parsed = [json.loads(text) for text in (texts[1:] if whole else texts[1:-1])]
     except (OSError, EOFError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -80,7 +80,8 @@ def caption(kind: str, number: int, rows: Rows, entry: Evaluation) -> str:
     safe = f"no {side}×{side} square can change that" if side else "nothing is proven"
     lead = int(certificate.lead[number]) / rows.header["scores"]["unit"]
     rival = classes[int(certificate.weakest_class[number])]
-    return f"{kind}: image {number}, {classes[predicted]}{truth}; {safe}; lead over {rival} at worst {lead:,.0f}"
+    told = f"{lead:,.0f}" if abs(lead) >= 10 else f"{lead:.3g}"  # what is certified must not read 0
+    return f"{kind}: image {number}, {classes[predicted]}{truth}; {safe}; lead over {rival} at worst {told}"
 
 
 def draw_image(number: int, rows: Rows, entry: Evaluation, scores: NDArray[Any], source: Source) -> Picture:

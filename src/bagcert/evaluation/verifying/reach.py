@@ -114,6 +114,12 @@ def seen_pixels(layers: Sequence[dict[str, list[int]]], axis: int, pixels: int) 
     return seen
 
 
+def field_of(footprint: dict[str, Any]) -> list[int]:
+    """How many rows and columns of the image an output sees at most by its layers."""
+    sides = enumerate(footprint["image_size"])
+    return [max(map(len, seen_pixels(footprint["layers"], axis, pixels))) for axis, pixels in sides]
+
+
 def kept_pixels(kept: int, pixels: int) -> list[set[int]]:
     """The pixels along one axis that each ablation keeps, wrapping around; a single one where it keeps them all."""
     starts = range(pixels if kept < pixels else 1)

@@ -13,6 +13,9 @@ from bagcert.evaluation.intervals import wilson
 from bagcert.evaluation.rows import Lines, parse_lines
 from bagcert.evaluation.scores import ScoreFiles, digest
 from bagcert.evaluation.verifying.checker import Checker, checker_for
+from bagcert.evaluation.verifying.reach import field_of
+
+REMEDY = "make them by bagcert certify --scores"
 
 
 @dataclass(frozen=True)
@@ -39,20 +42,33 @@ def verify_rows(path: Path, after_image: Callable[[int], None] = lambda images: 
     header = lines.header
     if not header.get("scores_stored"):
         raise UsageError(f"expected rows with scores in {path}, got none; certify with --scores")
+    if not lines.images or not isinstance(header.get("weights_sha256"), str):
+        raise UsageError(f"expected rows of images by named weights in {path}, got none; {REMEDY}")
     try:
-        files = ScoreFiles(path, header)
-        checkers = [checker_for(header, entry["patch"], entry["rule"]) for entry in header["evaluations"]]
-    except (KeyError, TypeError, IndexError) as error:
+        return verdict_of(path, lines, after_image)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:  # whoever wrote it: another program, or a hand
         raise UsageError(
-            f"expected classes, scores and footprint in the first line of {path}, got: {error}; "
-            "make it by bagcert certify --scores"
+            f"expected rows as bagcert writes them in {path}, got: {type(error).__name__}: {error}; {REMEDY}"
         ) from error
-    problems = list(missing(lines))
+
+
+def verdict_of(path: Path, lines: Lines, after_image: Callable[[int], None]) -> Verdict:
+    """What holds and what does not, for a file that has all its parts."""
+    header, files = lines.header, ScoreFiles(path, lines.header)
+    checkers = [checker_for(header, entry["patch"], entry["rule"]) for entry in header["evaluations"]]
+    problems = [*missing(lines), *(Problem(None, words) for words in check_field(header["footprint"]))]
     for row in lines.images:
         problems += [Problem(row[0], words) for words in check_row(row, files, checkers, header)]
         after_image(1)
     problems += [Problem(None, words) for words in check_accuracies(lines)]
     return Verdict(len(lines.images), len(lines.images) * len(checkers), problems, header)
+
+
+def check_field(footprint: dict[str, Any]) -> Iterator[str]:
+    """Whether the layers see as far as the first line says to readers."""
+    stated = [min(pair) for pair in zip(footprint["receptive_field"], footprint["image_size"], strict=True)]
+    if "layers" in footprint and (found := field_of(footprint)) != stated:
+        yield f"layers that see {found[0]}x{found[1]} pixels, file says {stated[0]}x{stated[1]}"
 
 
 def missing(lines: Lines) -> Iterator[Problem]:
