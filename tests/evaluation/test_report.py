@@ -1,5 +1,6 @@
 """The page is self-contained, shows no empty figure, and its numbers are those of the rows."""
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from bagcert.evaluation.intervals import wilson
 from bagcert.evaluation.report.inputs import read_inputs
-from bagcert.evaluation.report.page import build, command, write_report
+from bagcert.evaluation.report.page import apart, build, command, write_report
 from bagcert.evaluation.report.tables import Table
 from bagcert.evaluation.rows import Evaluation, Rows, read_rows
 from tests.evaluation.digit_runs import save_digit_run
@@ -147,6 +148,25 @@ def test_commands_are_those_that_make_the_rows(report: tuple[Page, str, Path, li
         "bagcert attack runs/one --data digits --split test --patch 1x1 --rule two-mask --steps 7 --sweep "
         "--limit 10 --out a.jsonl"
     )
+
+
+def test_no_command_writes_into_the_file_of_another() -> None:
+    names = ["rows.jsonl", "rows.jsonl.gz", "attack-5x5.jsonl", "rows.jsonl", "attack-5x5.jsonl"]
+    assert apart(names) == ["rows.jsonl", "rows.jsonl.gz", "attack-5x5.jsonl", "rows-2.jsonl", "attack-5x5-2.jsonl"]
+
+
+def test_a_broken_proof_is_said_first(report: tuple[Page, str, Path, list[Rows]], tmp_path: Path) -> None:
+    """Rows of an attack that changed certified answers, which no honest run gives."""
+    _, text, _, (rows, *_) = report
+    assert 'role="alert"' not in text
+    forged = attack(tmp_path / "attacked.jsonl", rows)
+    header, *lines = (json.loads(line) for line in forged.read_text().splitlines())
+    for line in lines[:3]:
+        line[3:] = [1, (line[2] + 1) % 10, [0, 0, 1, 1]]
+    forged.write_text("".join(json.dumps(line) + "\n" for line in (header, *lines)))
+    inputs = read_inputs([rows.path, forged])
+    page = write_report(build(inputs, None), inputs, tmp_path / "out").read_text()
+    assert "An attack has changed 3 certified answers: their proofs are wrong." in page
 
 
 def test_text_is_escaped() -> None:

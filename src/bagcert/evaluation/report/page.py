@@ -69,6 +69,7 @@ def write_report(report: Report, inputs: Inputs, out: Path) -> Path:
     page = environment.from_string(template).render(
         report=report,
         headline=headline(inputs),
+        alarm=alarm(inputs),
         title=f"{', '.join(inputs.certified)} on {first['data']['name']}, {first['split']}",
     )
     write_atomically(out / PAGE, page.encode())
@@ -98,8 +99,25 @@ def threats(inputs: Inputs) -> list[str]:
 
 def sources(inputs: Inputs) -> list[tuple[dict[str, Any], str]]:
     """The header and file name of each input."""
-    certified = [({"model": rows.model, **rows.header}, rows.path.name) for rows in inputs.certified.values()]
-    return certified + [(rows.header, f"attack-{rows.header['patch']}.jsonl") for _, rows in inputs.attacks]
+    found = [({"model": rows.model, **rows.header}, rows.path.name) for rows in inputs.certified.values()]
+    found += [(rows.header, f"attack-{rows.header['patch']}.jsonl") for _, rows in inputs.attacks]
+    return list(zip((header for header, _ in found), apart([name for _, name in found]), strict=True))
+
+
+def apart(names: list[str]) -> list[str]:
+    """The names, those that come again with a number, so that no command writes into the file of another."""
+    before = [names[:place].count(name) for place, name in enumerate(names)]
+    return [
+        name.replace(".", f"-{count + 1}.", 1) if count else name for name, count in zip(names, before, strict=True)
+    ]
+
+
+def alarm(inputs: Inputs) -> str | None:
+    """What must not be overlooked: a proof that an attack has broken."""
+    broken = sum(len(rows.flips_of_certified) for _, rows in inputs.attacks)
+    if not broken:
+        return None
+    return f"An attack has changed {broken} certified answers: their proofs are wrong. Trust none of them."
 
 
 def command(header: dict[str, Any], name: str) -> str:
