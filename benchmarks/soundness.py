@@ -44,12 +44,12 @@ def voting(defense: bagcert.Defense) -> bagcert.Defense:
     return bagcert.Defense.build(votes, "two-mask", defense.threat, defense.classes)
 
 
-def cases(plain: bagcert.Defense, patches: list[str]) -> list[tuple[str, str, bagcert.Defense, str]]:
-    """Patch, kind of scores, network and rule of each case; none twice."""
+def cases(plain: bagcert.Defense, patches: list[str], own: bool = False) -> list[tuple[str, str, bagcert.Defense, str]]:
+    """Patch, kind of scores, network and rule of each case; none twice. With `own` no votes of a network of logits."""
     votes = voting(plain)
     found = [(patch, "votes", votes, rule) for patch in patches for rule in NAMED_RULES]
     if plain.scorer.step.name != votes.scorer.step.name:
-        found = [(patch, "scores", plain, "two-mask") for patch in patches] + found
+        found = [(patch, "scores", plain, "two-mask") for patch in patches] + ([] if own else found)
     return found
 
 
@@ -77,6 +77,7 @@ def main(
     runs: Annotated[int, typer.Option(help="descents in all", min=1)] = 12_000,
     steps: Annotated[int, typer.Option(help="of each descent")] = AttackSettings.steps,
     patch: Annotated[list[str] | None, typer.Option(help="several shapes if none is given")] = None,
+    own: Annotated[bool, typer.Option("--own", help="the model's own scores only, as it is shipped")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
     out: Annotated[Path | None, typer.Option(help="the counts, as JSON; results/soundness-MODEL.json")] = None,
 ) -> None:
@@ -86,7 +87,7 @@ def main(
     plain.scorer.to(device)
     source = load_dataset(card(model)["data"]["name"], data_dir).split("test")
     settings = AttackSettings(steps=steps, places=4, restarts=2)
-    wanted = cases(plain, patch or list(PATCHES))
+    wanted = cases(plain, patch or list(PATCHES), own)
     table: list[dict[str, Any]] = []
     for place, (shape, kind, defense, rule) in enumerate(wanted):
         left = runs - sum(row["runs"] for row in table)  # what one case could not use goes to the others
@@ -95,6 +96,7 @@ def main(
         print(json.dumps(table[-1]), flush=True)
     flips = sum(len(row["flips"]) for row in table)
     settled = ["--runs", str(runs), "--steps", str(steps), *(f"--patch={shape}" for shape in patch or [])]
+    settled += ["--own"] if own else []
     result = {
         "command": shlex.join(["python", "-m", "benchmarks.soundness", model, *settled]),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU ({platform.machine()})",
@@ -105,7 +107,7 @@ def main(
         "flips": flips,
         "cases": table,
     }
-    out = out or RESULTS / f"soundness-{Path(model).name}.json"
+    out = out or RESULTS / f"soundness-{Path(model).name}{'-own' if own else ''}.json"
     write_json(out, result)
     print(f"{result['runs']} attacks on certified images, {flips} changed their class; wrote {out}")
     if flips:

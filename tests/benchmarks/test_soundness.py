@@ -9,7 +9,9 @@ def test_every_case_is_tried_once(tmp_path: Path) -> None:
     rules = ["largest-region", "every-region", "masked", "two-mask"]
     votes = cases(bagcert.load(save_digit_run(tmp_path / "votes")), ["1x1"])
     assert [(kind, rule) for _, kind, _, rule in votes] == [("votes", rule) for rule in rules]
-    scores = cases(bagcert.load(save_digit_run(tmp_path / "logits", "logits", "two-mask")), ["1x1", "2x2"])
+    logits = bagcert.load(save_digit_run(tmp_path / "logits", "logits", "two-mask"))
+    assert [case[1:2] + case[3:] for case in cases(logits, ["1x1"], own=True)] == [("scores", "two-mask")]
+    scores = cases(logits, ["1x1", "2x2"])
     assert [case[:2] + case[3:] for case in scores[:2]] == [
         ("1x1", "scores", "two-mask"),
         ("2x2", "scores", "two-mask"),
