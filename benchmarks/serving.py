@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -117,7 +118,7 @@ def measure(
     alone = statistics.median(cost for _, cost in raw)
     spent = sorted(tally.seconds)
     result = {
-        "command": "python -m benchmarks.serving",  # with these settings
+        "command": shlex.join(["python", "-m", "benchmarks.serving", *sys.argv[1:]]),
         "model": model,
         "clients": clients,
         "seconds": seconds,
