@@ -35,7 +35,7 @@ def test_rows_continue_after_a_crash(run: Path, tmp_path: Path, monkeypatch: pyt
     for length in (10, header, len(content) // 2, len(content) - 3):
         cut.write_text(content[:length])
         if length == 10:  # not even the first line is whole
-            with pytest.raises(UsageError, match="expected rows of the same model, data and evaluations"):
+            with pytest.raises(UsageError, match=r"expected rows of certificates in .*, got something else"):
                 write_rows(cut, defense, plan, TEST, FACTS)
             assert cut.read_text() == content[:length], "a file that is not ours was touched"
             continue
@@ -58,9 +58,14 @@ def test_rows_of_another_model_are_not_overwritten(run: Path, tmp_path: Path) ->
     defense, path = bagcert.load(run), tmp_path / "rows.jsonl"
     write_rows(path, defense, Plan(TWO[:1], 20), TEST, FACTS)
     content = path.read_text()
-    for plan in (Plan(TWO[1:], 20), Plan(TWO[:1], 21), Plan(TWO[:1], 20, scores=True)):
-        with pytest.raises(UsageError, match=r"expected rows of the same model, data and evaluations in .*, got other"):
-            write_rows(path, defense, plan, TEST, FACTS)
+    for plan, facts, apart in (
+        (Plan(TWO[1:], 20), FACTS, "evaluations"),
+        (Plan(TWO[:1], 21), FACTS, "images"),
+        (Plan(TWO[:1], 20, scores=True), FACTS, "scores_stored"),
+        (Plan(TWO[:1], 20), {**FACTS, "seed": 9, "more": 1}, "seed, more"),
+    ):
+        with pytest.raises(UsageError, match=rf"expected rows with the same {apart} in .*, got others; choose another"):
+            write_rows(path, defense, plan, TEST, facts)
     assert path.read_text() == content
 
 

@@ -22,6 +22,7 @@ from bagcert.data import Batch, Source
 from bagcert.defenses.defense import Defense
 from bagcert.devices import at_once
 from bagcert.errors import UsageError
+from bagcert.evaluation.resuming import need_same
 from bagcert.evaluation.rows import read_texts
 from bagcert.files import append, write_atomically
 
@@ -129,10 +130,7 @@ def resume(path: Path, header: dict[str, Any]) -> int:
         write_atomically(path, (json.dumps(header) + "\n").encode())
         return 0
     found, rows = read_attack_lines(path)
-    if found != header:
-        raise UsageError(
-            f"expected rows of the same model, data and attack in {path}, got others; choose another --out"
-        )
+    need_same(path, found, header)
     kept = len(rows) if len(rows) == header["images"] else len(rows) // header["batch"] * header["batch"]
     lines = [json.dumps(header), *(json.dumps(row, separators=(",", ":")) for row in rows[:kept])]
     write_atomically(path, "".join(line + "\n" for line in lines).encode())

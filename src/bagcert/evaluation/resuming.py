@@ -20,15 +20,13 @@ def resume(path: Path, header: dict[str, Any], batch: int) -> int:
             raise UsageError(f"expected no scores of other rows in {scores_folder(path)}, got some; move them away")
         write_atomically(path, (json.dumps(header) + "\n").encode())
         return 0
-    other = UsageError(
-        f"expected rows of the same model, data and evaluations in {path}, got others; choose another --out"
-    )
     try:
         lines = parse_lines(path)
     except UsageError as error:
-        raise other from error
-    if lines.header != header:
-        raise other
+        raise UsageError(
+            f"expected rows of certificates in {path}, got something else; choose another --out"
+        ) from error
+    need_same(path, lines.header, header)
     if [row[0] for row in lines.images] != list(range(len(lines.images))):
         raise UsageError(f"expected rows numbered from 0 in {path}, got a gap; choose another --out")
     written = len(lines.images)
@@ -38,3 +36,10 @@ def resume(path: Path, header: dict[str, Any], batch: int) -> int:
     texts = path.read_bytes().splitlines()[: kept + 1]
     write_atomically(path, b"".join(text + b"\n" for text in texts))
     return kept
+
+
+def need_same(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse to go on with rows whose first line says something else."""
+    apart = [key for key in {**wanted, **found} if found.get(key) != wanted.get(key)]
+    if apart:
+        raise UsageError(f"expected rows with the same {', '.join(apart)} in {path}, got others; choose another --out")
