@@ -31,6 +31,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise UsageError(f"expected to write {path}, got: {error.strerror or error}; what was there is kept") from error
 
 
+def write_json(path: Path, content: Any) -> None:
+    """The same for what people may read as well."""
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
 def append(path: Path, lines: list[str]) -> None:
     """Add lines to a file that grows while something works; they are on the disk when this returns."""
     try:
@@ -43,11 +48,6 @@ def append(path: Path, lines: list[str]) -> None:
             f"expected to write {path}, got: {error.strerror or error}; the rows so far are kept: make room, and "
             "the same command continues"
         ) from error
-
-
-def write_json(path: Path, content: Any) -> None:
-    """The same for what people may read as well."""
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def pack_tensors(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:

@@ -119,7 +119,8 @@ def test_truncated_images_are_named(tmp_path: Path, ending: str, keep: float) ->
     path = save(tmp_path / f"cut.{ending}", Image.fromarray(noise))
     decode(path, Framing(None, 64), None)
     path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
-    with pytest.raises(UsageError, match=rf"cut\.{ending}: expected a readable image, got [^\n]+; remove it ") as told:
+    remedy = r"remove it \(bagcert train also takes --skip-broken\)"
+    with pytest.raises(UsageError, match=rf"cut\.{ending}: expected a readable image, got [^\n]+; {remedy}") as told:
         decode(path, Framing(None, 64), None)
     assert "\n" not in str(told.value)
 

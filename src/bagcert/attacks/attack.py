@@ -76,15 +76,21 @@ def soft_scores(defense: Attackable, images: Images) -> Scores:
     return torch.cat([defense.scorer(part.contiguous(memory_format=torch.channels_last)) for part in parts])
 
 
+def lead_slopes(defense: Attackable, images: Images, predicted: Tensor) -> Images:
+    """How the predicted class's lead over all others changes with each pixel."""
+    pixels = images.detach().requires_grad_()
+    lead = Aim(predicted, None).lead(defense.scorer(pixels).mean(dim=(2, 3)))
+    (slopes,) = torch.autograd.grad(lead.sum(), pixels)
+    return slopes
+
+
 def gains(defense: Attackable, clean: Clean, places: Places) -> Tensor:
     """How much each placement can lower the predicted class's lead, by the slope at the clean image: [b n]."""
     every = torch.arange(len(places.regions), device=clean.images.device)
     painted = places.pixels(every, defense.scorer.footprint.image_size)
     parts = []
     for images, predicted in zip(clean.images.split(64), clean.predicted.split(64), strict=True):  # type: ignore[no-untyped-call]
-        pixels = images.detach().requires_grad_()
-        lead = Aim(predicted, None).lead(defense.scorer(pixels).mean(dim=(2, 3)))
-        (slope,) = torch.autograd.grad(lead.sum(), pixels)
+        slope = lead_slopes(defense, images, predicted)
         most = torch.where(slope > 0, slope * images, slope * (images - 1)).sum(dim=1)  # down to black or up to white
         parts.append(most.flatten(1) @ painted.flatten(1).T.to(most.dtype))
     return torch.cat(parts)

@@ -17,6 +17,7 @@ from bagcert.defenses.load import card, load
 from bagcert.deploy.audit import Program
 from bagcert.deploy.serving import need_serving
 from bagcert.errors import UsageError
+from bagcert.evaluation.proving import Prover
 from bagcert.training.folder import versions
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ def serve(
     with listen(host, port) as listening:  # first: while the model is loaded, connections wait, and are not turned away
         facts = card(model)
         defense = load(model).against(patch or facts["patch"], rule or facts["rule"])
+        Prover(defense).check()
         about = {"weights_sha256": facts["weights_sha256"], "version": versions()["bagcert"]}
         served = Model(Path(model).name, defense, Program(backend, batch=defense.batch_size), about)
-        served.judge(served.scores(torch.zeros(1, served.channels, *served.image_size)))  # refuse what it cannot serve
         app = build_app(served, sample_pictures(str(facts["data"]["name"]), served, data_dir), token=token)
         announce(served, listening, open_to_all=token is None)
         with suppress(KeyboardInterrupt):  # raised again by uvicorn once all is answered

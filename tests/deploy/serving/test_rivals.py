@@ -6,6 +6,7 @@ import torch
 from bagcert.defenses.defense import Defense
 from bagcert.deploy.audit import Program
 from bagcert.deploy.serving.attacking import AttackJob, attack_picture, parse_patch
+from bagcert.deploy.serving.limits import Limits
 from bagcert.deploy.serving.model import Model, to_images
 from bagcert.errors import UsageError
 from bagcert.scorers.ablation import AblationConfig
@@ -43,7 +44,7 @@ def test_answers_and_attacks(name: str) -> None:
     for side in (1, 2):
         smaller = defense.certify(to_images(pictures), f"{side}x{side}").certified
         assert all(proven or each.square < side for proven, each in zip(smaller.tolist(), found, strict=True))
-        job = AttackJob(pictures[0], parse_patch(f"{side}x{side}", defense), steps=3)
+        job = AttackJob(pictures[0], parse_patch(f"{side}x{side}", defense, Limits()), steps=3)
         result = attack_picture(model, job)
         assert result.placement[2:] == (side, side) and result.proven is bool(smaller[0])
         if result.proven:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bagcert.attacks import AttackSettings, attack
-from bagcert.attacks.goals import Aim
+from bagcert.attacks.attack import lead_slopes
 from bagcert.attacks.places import Places
 from bagcert.defenses.defense import Defense
 from bagcert.shapes import Images
@@ -31,8 +31,10 @@ def painted(defense: Defense, images: Images) -> Iterator[Painted]:
 
 def adversarial(defense: Defense, images: Images) -> Iterator[Painted]:
     """At the same placements pixels that lower the lead most by its slope; and attacks that changed a class."""
-    yield from filled(defense, images, [steepest(defense, images)])
     found = attack(defense, images, None, QUICK)
+    predicted = found.certificate.predicted
+    slopes = lead_slopes(defense, images.to(predicted.device), predicted)
+    yield from filled(defense, images, [(slopes <= 0).to(images)])  # black where light helps the class, else white
     boxes, changed = found.placement.cpu(), (found.placement[:, 0] >= 0).cpu()
     regions = Places.of(defense.threat, defense.scorer.footprint, every=False).regions.to(images.device)
     place = (boxes[:, None] == regions.placements.cpu()).all(dim=2).int().argmax(dim=1)
@@ -48,16 +50,6 @@ def filled(defense: Defense, images: Images, fills: list[Images]) -> Iterator[Pa
     for paint, reached in zip(pixels, places.regions.masks(chosen), strict=True):
         for fill in fills:
             yield Painted(torch.where(paint, fill, images), ~reached[None, None])
-
-
-def steepest(defense: Defense, images: Images) -> Images:
-    """Black where more light helps the class that the sums favor, white elsewhere."""
-    device = next(defense.scorer.parameters()).device
-    pixels = images.to(device).detach().requires_grad_()
-    means = defense.scorer(pixels).mean(dim=(2, 3))
-    lead = Aim(means.argmax(dim=1), None).lead(means)
-    (slope,) = torch.autograd.grad(lead.sum(), pixels)
-    return (slope <= 0).to(images)
 
 
 def spread(placements: Tensor) -> Tensor:

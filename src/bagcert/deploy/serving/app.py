@@ -108,7 +108,7 @@ def certify_routes(service: Service) -> APIRouter:
     ) -> AttackAnswer:
         """Paint a patch where the proof is weakest, by gradient descent, and certify the attacked picture."""
         try:
-            threat = await asyncio.to_thread(parse_patch, patch or str(model.defense.threat), model.defense)
+            threat = await asyncio.to_thread(parse_patch, patch or str(model.defense.threat), model.defense, limits)
         except UsageError as error:
             raise Refused(422, str(error)) from None
         async with service.in_time():

@@ -9,6 +9,7 @@ from bagcert.attacks.goals import Aim, goal_for
 from bagcert.attacks.places import Places
 from bagcert.attacks.windows import Windows
 from bagcert.defenses.defense import Defense
+from bagcert.deploy.serving.limits import Limits
 from bagcert.deploy.serving.model import Model, facing, to_images
 from bagcert.deploy.serving.resizing import Pixels
 from bagcert.errors import UsageError
@@ -18,7 +19,6 @@ from bagcert.shapes import Scores
 from bagcert.threats import RectangleThreat
 from bagcert.threats.threat import Placement, parse_shapes
 
-MOST_SHAPES = 16  # finding where a patch can lie takes time with each
 STEP = 12  # of 255 levels, twice that of App. A.2: few steps have to do; whole levels, so that 8 bits hold the patch
 
 
@@ -41,11 +41,12 @@ class AttackResult:
     steps: int
 
 
-def parse_patch(text: str, served: Defense) -> RectangleThreat:
+def parse_patch(text: str, served: Defense, limits: Limits) -> RectangleThreat:
     """The patch to attack with. A rule's masks say nothing of patches larger than those it was built for."""
     shapes = parse_shapes(text, served.threat.image_size)
-    if len(shapes) > MOST_SHAPES and text != str(served.threat):
-        raise UsageError(f"expected a patch of up to {MOST_SHAPES} shapes, got {len(shapes)}; attack with fewer")
+    most = limits.attack_shapes
+    if len(shapes) > most and text != str(served.threat):
+        raise UsageError(f"expected a patch of up to {most} shapes, got {len(shapes)}; attack with fewer")
     threat = RectangleThreat(served.threat.image_size, shapes)
     try:
         facing(served, threat)

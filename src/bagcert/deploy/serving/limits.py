@@ -16,6 +16,7 @@ class Limits:
     waiting_images: int = 512
     waiting_attacks: int = 4
     attack_steps: int = 100
+    attack_shapes: int = 16  # of a patch: finding where it can lie takes time with each
     body_seconds: float = 30.0  # from the first byte of a request to its last
     answer_seconds: float = 60.0
     retry_seconds: int = 1  # what Retry-After says
