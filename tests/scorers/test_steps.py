@@ -2,7 +2,16 @@ import pytest
 import torch
 
 from bagcert.errors import UsageError
-from bagcert.scorers.steps import STEPS, HeavisideStep, LogitStep, ScoreStep, SoftmaxStep, ThresholdStep, score_step
+from bagcert.scorers.steps import (
+    STEPS,
+    HeavisideStep,
+    LogitStep,
+    ReluStep,
+    ScoreStep,
+    SoftmaxStep,
+    ThresholdStep,
+    score_step,
+)
 
 EVERY_STEP = pytest.mark.parametrize("step", [*STEPS.values(), ThresholdStep(0.3)], ids=[*STEPS, "threshold"])
 ODD = torch.tensor([0.0, -0.0, 1e-30, -1e-30, 88.0, -88.0, 1e30, -1e30, torch.inf, -torch.inf, torch.nan, 0.3])
@@ -26,7 +35,16 @@ def test_integers_are_the_soft_scores_in_units(step: ScoreStep) -> None:
     logits = 3 * torch.randn(4, 5, 6, 7, generator=torch.Generator().manual_seed(0))
     fixed = step.fixed(logits)
     assert fixed.dtype == torch.int32
-    torch.testing.assert_close(fixed / step.unit, step.soft(logits), atol=0.5 / step.unit, rtol=0)
+    seen = logits.clamp(min=0) if isinstance(step, ReluStep) else step.soft(logits)  # whose loss sees a smooth one
+    torch.testing.assert_close(fixed / step.unit, seen, atol=0.5 / step.unit, rtol=0)
+
+
+def test_the_loss_sees_evidence_that_every_class_can_learn_from() -> None:
+    logits = torch.tensor([-4.0, 0.0, 4.0], requires_grad=True)
+    soft = score_step("relu").soft(logits)
+    assert bool(((soft - logits.clamp(min=0)).detach() <= 0.7).all()) and bool((soft > logits.clamp(min=0)).all())
+    soft.sum().backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(logits.grad, logits.detach().sigmoid())
 
 
 @EVERY_STEP

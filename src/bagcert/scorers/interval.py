@@ -14,6 +14,7 @@ from bagcert.scorers.boxes import LONGEST_SUM, SLACK, Box, forward, least_margin
 from bagcert.scorers.hiding import HidingConfig, HidingScorer
 from bagcert.shapes import Images, Scores
 
+RAMP_POWER = 4  # opened in proportion to time, bounds outrun the weights within 100 steps, and all logits become equal
 BOXES_AT_ONCE = {"cpu": 2**7, "cuda": 2**11}  # images with a hidden rectangle, bounded in one pass
 
 
@@ -89,7 +90,7 @@ class IntervalScorer(HidingScorer):
 
     def begin_step(self, progress: float) -> None:
         start, end = self.config.ramp
-        self.opened.fill_(min(1.0, max(0.0, (progress - start) / (end - start))))
+        self.opened.fill_(min(1.0, max(0.0, (progress - start) / (end - start))) ** RAMP_POWER)
 
     def forward(self, images: Images) -> Scores:
         """The logits; in training the least margins [b of over placements], for `IntervalLoss`."""

@@ -100,8 +100,8 @@ class TanhStep(ScoreStep):
 class ReluStep(ScoreStep):
     """Evidence of at least 0, as PatchGuard's masking needs it: max(x, 0); integers saturate at 64.0.
 
-    Its gradient is replaced by that of softplus, the logistic sigmoid: trained from scratch, a class without evidence
-    anywhere would never learn (digits, 30 epochs: 29 % right, and 96 % this way).
+    The loss sees softplus instead, log(1 + exp(x)), which is at most 0.7 more. Trained through max(x, 0) itself a class
+    without evidence anywhere would never learn.
     """
 
     name = "relu"
@@ -109,12 +109,10 @@ class ReluStep(ScoreStep):
     bounds = (0, 2**14)
 
     def soft(self, logits: Tensor) -> Scores:
-        logits = logits.float()
-        smooth = torch.nn.functional.softplus(logits)
-        return logits.clamp(min=0).detach() + (smooth - smooth.detach())
+        return torch.nn.functional.softplus(logits.float())
 
     def fixed(self, logits: Tensor) -> Scores:
-        return self._round(self.soft(logits))
+        return self._round(logits.float().clamp(min=0))
 
 
 class ThresholdStep(ScoreStep):
