@@ -9,6 +9,7 @@ from bagcert.attacks.places import Places
 from bagcert.attacks.windows import Windows
 from bagcert.scorers import Scorer
 from bagcert.scorers.ablation import AblationConfig, AblationScorer
+from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.threats import RectangleThreat, Threat, parse_threat
 
@@ -18,16 +19,22 @@ SIZE = (18, 20)
 
 
 def network(
-    step: str = "logits", stride: int = 1, kernels: tuple[int, ...] = (3, 1, 3), positions: bool = False
+    step: str = "logits",
+    stride: int = 1,
+    kernels: tuple[int, ...] = (3, 1, 3),
+    positions: bool = False,
+    members: int = 1,
 ) -> ResidualScorer:
     """Receptive field 7, random weights, and norms whose shift makes padding differ from any real feature."""
     torch.manual_seed(0)
     strides = (stride, *[1] * (len(kernels) - 1))
     config = ResidualConfig(4, 3, 16, kernels, strides, paths=2, shake=False, positions=positions, step=step)
-    scorer = ResidualScorer(config, SIZE).eval()
-    if scorer.positions is not None:
-        nn.init.normal_(scorer.positions)  # a window shown at another place would have other scores
+    if members > 1:
+        config = EnsembleConfig(**vars(config), members=members)
+    scorer = config.build(SIZE, (0.0,), (1.0,)).eval()
     for module in scorer.modules():
+        if isinstance(module, ResidualScorer) and module.positions is not None:
+            nn.init.normal_(module.positions)  # a window shown at another place would have other scores
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.bias)
     return scorer.to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]
@@ -49,12 +56,12 @@ def attacked_everywhere(scorer: Scorer, threat: Threat) -> tuple[Windows, Tensor
 THREATS = ["5x5", "1x1", "1x20", "18x2", "7x11"]
 
 
-@pytest.mark.parametrize("positions", [False, True])
+@pytest.mark.parametrize(("positions", "members"), [(False, 1), (True, 1), (True, 3)])
 @pytest.mark.parametrize("patch", THREATS)
 @torch.no_grad()
-def test_spliced_scores_are_those_of_the_whole_image(patch: str, positions: bool) -> None:
+def test_spliced_scores_are_those_of_the_whole_image(patch: str, positions: bool, members: int) -> None:
     """In float64 to the last digits, so the window is exact; in float32 the integers differ by rounding: one unit."""
-    scorer = network(positions=positions)
+    scorer = network(positions=positions, members=members)
     windows, pixels, whole, clean = attacked_everywhere(scorer, parse_threat(patch, SIZE))
     assert windows.cropped
     fixed = scorer.step.fixed(windows.logits(scorer, pixels))

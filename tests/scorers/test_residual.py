@@ -6,6 +6,7 @@ from torch import nn
 
 from bagcert.errors import UsageError
 from bagcert.scorers import CIFAR_KERNELS, IMAGENET_KERNELS, ResidualConfig, ResidualScorer
+from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.threats import parse_threat
 
 IMAGENET_WIDTHS = (64, 64, 64, 128, 128, 256, 256, 512, 512)  # App. A.1.2
@@ -48,13 +49,14 @@ NETWORKS = [
     (ResidualConfig(classes=3, width=(4, 6, 8), kernels=(3, 3), strides=(1, 2), shake=False, step="logits"), (10, 14)),
     (replace(small((3, 1)), positions=True), (9, 11)),
     (replace(small((1, 3), strides=(2, 1), paths=1), positions=True), (13, 12)),
+    (EnsembleConfig(3, 3, 4, (3, 3), (1, 2), paths=1, shake=False, positions=True, members=2), (10, 14)),
 ]
 
 
 @pytest.mark.parametrize(("config", "size"), NETWORKS)
 def test_patches_change_exactly_the_footprint(config: ResidualConfig, size: tuple[int, int]) -> None:
     torch.manual_seed(0)
-    scorer = ResidualScorer(config, size, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.2)).double().eval()
+    scorer = config.build(size, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.2)).double().eval()
     for norm in scorer.modules():
         if isinstance(norm, nn.BatchNorm2d):  # so that no unit is dead: every path that exists shows
             norm.bias.data.fill_(3.0)

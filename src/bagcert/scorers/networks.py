@@ -6,6 +6,7 @@ from bagcert.errors import UsageError
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.base import NetworkConfig
 from bagcert.scorers.cleanser import CleanserConfig
+from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.interval import IntervalConfig
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.settings import read_choice
@@ -14,6 +15,7 @@ from bagcert.settings import read_choice
 UNNAMED = "residual"
 NETWORKS: dict[str, type[NetworkConfig]] = {
     UNNAMED: ResidualConfig,
+    EnsembleConfig.name: EnsembleConfig,
     AblationConfig.name: AblationConfig,
     CleanserConfig.name: CleanserConfig,
     IntervalConfig.name: IntervalConfig,
@@ -29,4 +31,4 @@ def read_network(table: object) -> NetworkConfig:
 
 def kind_of(config: NetworkConfig) -> str:
     """The name that a card gives to this kind of network."""
-    return next(name for name, kind in NETWORKS.items() if isinstance(config, kind))
+    return next(name for name, kind in NETWORKS.items() if type(config) is kind)

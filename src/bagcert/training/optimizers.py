@@ -48,7 +48,7 @@ class MuonConfig(OptimizerConfig):
         others: list[Tensor] = []
         for name, parameter in scorer.named_parameters():
             # The head is no Muon weight: no batch norm follows it, so its norm matters.
-            (weights if parameter.dim() == 4 and not name.startswith("head.") else others).append(parameter)
+            (weights if parameter.dim() == 4 and "head" not in name.split(".") else others).append(parameter)
         adam = torch.optim.AdamW(others, lr=self.other_lr, weight_decay=self.weight_decay, fused=True)
         return [Muon(weights, lr=self.lr, momentum=self.momentum), adam]
 

@@ -89,7 +89,7 @@ class Objective(nn.Module):
         images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=images.is_cuda):
             scores = self.scorer(images)
-        return self.loss(scores, labels)
+        return self.loss(scores, labels.repeat(len(scores) // len(labels)))  # once for each member of an ensemble
 
 
 class Trainer:

@@ -1,0 +1,70 @@
+"""Residual networks side by side, whose logits are averaged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bagcert.errors import UsageError
+from bagcert.scorers.residual import ResidualConfig, ResidualScorer
+from bagcert.shapes import Images, Scores
+
+
+@dataclass(frozen=True)
+class EnsembleConfig(ResidualConfig):
+    """So many networks of the same shape, from different random weights."""
+
+    name: ClassVar[str] = "ensemble"
+    members: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.members < 2:
+            raise UsageError(f"expected network.members of at least 2, got {self.members}")
+
+    def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "EnsembleScorer":
+        return EnsembleScorer(self, image_size, mean, std)
+
+
+class EnsembleScorer(ResidualScorer):
+    """A residual network and others beside it: one score map, the score step of their mean logits.
+
+    Members of one shape have one footprint, and a mean of logits depends on no pixel that none of them sees: R(l) is
+    that of one member. In training each member is given to the loss by itself, so that they err differently.
+    """
+
+    config: EnsembleConfig
+
+    def __init__(
+        self, config: EnsembleConfig, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
+    ) -> None:
+        super().__init__(config, image_size, mean, std)
+        self.others = nn.ModuleList(ResidualScorer(config, image_size, mean, std) for _ in range(config.members - 1))
+
+    def forward(self, images: Images) -> Scores:
+        """In training the scores of one member after the other, [members*b k i j]."""
+        if not self.training:
+            return super().forward(images)
+        return torch.cat([self.step.soft(logits) for logits in self._each(images)])
+
+    def logits(self, images: Images) -> Tensor:
+        return mean_of(self._each(images))
+
+    def window_logits(self, windows: Images, pixels: Tensor) -> Tensor:
+        own = super().window_logits(windows, pixels)
+        return mean_of([own, *(other.window_logits(windows, pixels) for other in self.others)])  # type: ignore[operator]
+
+    def _each(self, images: Images) -> list[Tensor]:
+        own = super().logits(images)
+        return [own, *(other.logits(images) for other in self.others)]  # type: ignore[operator]
+
+
+def mean_of(logits: Sequence[Tensor]) -> Tensor:
+    """In float32 at least, and in this order: the same bits whatever the batch."""
+    wide = torch.promote_types(logits[0].dtype, torch.float32)
+    total = logits[0].to(wide)
+    for more in logits[1:]:
+        total = total + more.to(wide)
+    return total / len(logits)
