@@ -17,11 +17,12 @@ from bagcert.evaluation.comparison import tables
 from bagcert.evaluation.comparison.costs import read_cost
 from bagcert.evaluation.comparison.figure import draw_comparison, papers
 from bagcert.evaluation.comparison.papers import PAPERS
-from bagcert.evaluation.comparison.plan import OURS, PATCHES, RIVALS, cost_path, rows_path
+from bagcert.evaluation.comparison.plan import MAIN_PATCH, OURS, PATCHES, RIVALS, cost_path, rows_path
 from bagcert.evaluation.comparison.standings import Standing, standings
 from bagcert.evaluation.comparison.tables import TABLES, filled
 from bagcert.evaluation.comparison.ties import TIE_RULES, added_by_ties
 from bagcert.evaluation.figures.plan import RESULTS
+from bagcert.evaluation.rows import Evaluation
 from bagcert.rules import read_scores
 from bagcert.scorers.ablation import AblationConfig
 from tests.evaluation.comparison_rows import fill, fill_cost, fill_rival
@@ -60,6 +61,19 @@ def test_the_page_names_what_exists() -> None:
     for module in re.findall(r"python -m benchmarks\.([a-z0-9_]+)", text):
         assert (ROOT / "benchmarks" / f"{module}.py").exists()
     assert all((PAGE.parent / picture).exists() for picture in re.findall(r"\]\((figures/[^)]*)\)", text))
+
+
+def test_recipes_and_changelog_name_the_numbers_of_the_rows() -> None:
+    changes = " ".join((ROOT / "CHANGELOG.md").read_text().split())
+    recipes = {rival.name: ROOT / "src" / "bagcert" / "recipes" / f"{rival.entry.recipe}.toml" for rival in RIVALS}
+    run = [standing for standing in standings(RESULTS) if not standing.ours and standing.results]
+    assert run
+    for standing in run:
+        shares = standing.results[Evaluation(MAIN_PATCH, standing.rules[0])]
+        numbers = f"{100 * shares.clean:.2f} / {100 * shares.certified:.2f}"
+        recipe = recipes[standing.name].read_text()
+        assert numbers in recipe and numbers in changes, standing.name
+        assert standing.cost is not None and f"{standing.cost.training.seconds:.0f} s" in recipe, standing.name
 
 
 def test_ours_are_those_of_the_cards() -> None:
