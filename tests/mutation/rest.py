@@ -22,7 +22,7 @@ MUTMUTS_OWN = {"staticmethod", "classmethod"}  # the decorators that mutmut foll
 
 # Quick ones first: the run of a mutant ends with the first test that fails.
 TESTS = (
-    *(f"tests/rules/test_{name}.py" for name in ("ranges", "bad_input", "input_types")),
+    *(f"tests/rules/test_{name}.py" for name in ("ranges", "bad_input", "input_types", "narrowing")),
     *(f"tests/threats/test_{name}.py" for name in ("threat", "regions", "probe", "tracing", "operations", "footprint")),
     "tests/scorers/test_wrapped.py",
     *(f"tests/rules/test_{name}.py" for name in ("properties", "definitions", "oracle", "unanimous")),
