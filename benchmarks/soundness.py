@@ -38,7 +38,7 @@ def voting(defense: bagcert.Defense) -> bagcert.Defense:
     """The same weights, but each score is a vote: rules that need tight bounds can certify it."""
     scorer = defense.scorer
     assert isinstance(scorer, ResidualScorer)
-    votes = ResidualScorer(replace(scorer.config, step="heaviside"), scorer.image_size)
+    votes = replace(scorer.config, step="heaviside").build(scorer.image_size, (0.0,), (1.0,))
     votes.load_state_dict(scorer.state_dict())
     votes.to(next(scorer.parameters()).device).eval()
     return bagcert.Defense.build(votes, "two-mask", defense.threat, defense.classes)
@@ -46,11 +46,12 @@ def voting(defense: bagcert.Defense) -> bagcert.Defense:
 
 def cases(plain: bagcert.Defense, patches: list[str], own: bool = False) -> list[tuple[str, str, bagcert.Defense, str]]:
     """Patch, kind of scores, network and rule of each case; none twice. With `own` no votes of a network of logits."""
+    logits = plain.scorer.step.name != "heaviside"
+    found = [(patch, "scores", plain, "two-mask") for patch in patches] if logits else []
+    if own and logits:
+        return found
     votes = voting(plain)
-    found = [(patch, "votes", votes, rule) for patch in patches for rule in NAMED_RULES]
-    if plain.scorer.step.name != votes.scorer.step.name:
-        found = [(patch, "scores", plain, "two-mask") for patch in patches] + ([] if own else found)
-    return found
+    return found + [(patch, "votes", votes, rule) for patch in patches for rule in NAMED_RULES]
 
 
 def count(defense: bagcert.Defense, source: Source, runs: int, settings: AttackSettings) -> dict[str, Any]:

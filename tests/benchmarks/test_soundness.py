@@ -1,6 +1,8 @@
 from pathlib import Path
 
 import bagcert
+from bagcert.scorers.ensemble import EnsembleConfig
+from bagcert.scorers.residual import ResidualScorer
 from benchmarks.soundness import cases
 from tests.evaluation.digit_runs import save_digit_run
 
@@ -11,6 +13,9 @@ def test_every_case_is_tried_once(tmp_path: Path) -> None:
     assert [(kind, rule) for _, kind, _, rule in votes] == [("votes", rule) for rule in rules]
     logits = bagcert.load(save_digit_run(tmp_path / "logits", "logits", "two-mask"))
     assert [case[1:2] + case[3:] for case in cases(logits, ["1x1"], own=True)] == [("scores", "two-mask")]
+    assert isinstance(logits.scorer, ResidualScorer)
+    several = EnsembleConfig(**vars(logits.scorer.config), members=2).build((8, 8), (0.0,), (1.0,)).eval()
+    assert len(cases(bagcert.Defense.build(several, "two-mask", "1x1", logits.classes), ["1x1"])) == 1 + len(rules)
     scores = cases(logits, ["1x1", "2x2"])
     assert [case[:2] + case[3:] for case in scores[:2]] == [
         ("1x1", "scores", "two-mask"),

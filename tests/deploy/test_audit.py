@@ -7,11 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from bagcert.attacks import attack
+from bagcert.attacks.places import Places
+from bagcert.defenses.defense import Defense
 from bagcert.deploy.audit import Audit, Program, audit
 from bagcert.deploy.audit.audit import band
 from bagcert.deploy.audit.differences import Difference
+from bagcert.deploy.audit.patches import QUICK, adversarial
 from bagcert.deploy.audit.report import to_object
 from bagcert.errors import UsageError
+from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.steps import score_step
 from tests.cli.calling import call
 from tests.deploy.conftest import pictures, small_defense
@@ -62,6 +67,24 @@ def test_a_certain_network_is_attacked_as_well() -> None:
     found = audit(small_defense("logits", "two-mask"), certain, Program())
     (attacked,) = (check for check in found.checks if check.name == "attacked")
     assert attacked.passed and attacked.found.compared > 0
+
+
+def test_patches_are_held_against_what_they_reach_themselves() -> None:
+    """To columns all rows look alike: an attack may paint where no maximal region begins."""
+    torch.manual_seed(0)
+    scorer = AblationConfig(classes=4, kept=(8, 2), theta=0.0, width=4, blocks=(1,)).build((8, 8), (0.0,), (1.0,))
+    images, head = torch.rand(6, 3, 8, 8), scorer.eval().classifier.head
+    with torch.no_grad():  # no class is far ahead
+        head.weight *= 20
+        head.bias.sub_(scorer.logits(images).mean(dim=(0, 2, 3)))
+    defense = Defense.build(scorer, "every-region", "3x3", ("a", "b", "c", "d"))
+    broken = attack(defense, images, None, QUICK)
+    maximal = Places.of(defense.threat, scorer.footprint, every=False).regions.placements
+    painted = broken.placement[broken.placement[:, 0] >= 0]
+    assert not bool((painted[:, None] == maximal).all(dim=2).any(dim=1).all()), "no such attack in this test"
+    *_, last = adversarial(defense, images)
+    before, after = (defense.scores(pixels).values for pixels in (images, last.images))
+    assert not torch.equal(before, after) and not bool(((before != after) & last.untouched).any())
 
 
 @pytest.mark.parametrize("leak", ["batch norm in training mode", "an FFT convolution"])

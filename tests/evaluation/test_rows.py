@@ -157,6 +157,11 @@ def test_broken_rows_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"no gzip")
     with pytest.raises(UsageError, match="expected rows of an evaluation in"):
         read_rows(path)
+    whole = bytearray(gzip.compress(b"[0,1,[[1,1]]]" * 99))
+    whole[12:20] = b"\xff" * 8  # inside what is packed
+    path.write_bytes(whole)
+    with pytest.raises(UsageError, match="expected rows of an evaluation in"):
+        read_rows(path)
     header: dict[str, Any] = {"images": 2, "evaluations": [{"patch": "1x1", "rule": "two-mask"}]}
 
     def write(*lines: str) -> None:

@@ -12,6 +12,7 @@ Files without the last line, and gzipped ones, are read as well.
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -164,7 +165,10 @@ def read_texts(path: Path) -> Iterator[str]:
     """The lines of a plain or gzipped file, with their ends."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
-        yield from file
+        try:
+            yield from file
+        except zlib.error as error:  # bytes changed inside a gzipped file
+            raise ValueError(error) from error
 
 
 def file_kind(path: Path) -> str:

@@ -36,9 +36,12 @@ def adversarial(defense: Defense, images: Images) -> Iterator[Painted]:
     slopes = lead_slopes(defense, images.to(predicted.device), predicted)
     yield from filled(defense, images, [(slopes <= 0).to(images)])  # black where light helps the class, else white
     boxes, changed = found.placement.cpu(), (found.placement[:, 0] >= 0).cpu()
-    regions = Places.of(defense.threat, defense.scorer.footprint, every=False).regions.to(images.device)
-    place = (boxes[:, None] == regions.placements.cpu()).all(dim=2).int().argmax(dim=1)
-    reached = regions.masks(place) & changed[:, None, None]
+    regions = Places.of(defense.threat, defense.scorer.footprint, every=True).regions.to(images.device)
+    reached = torch.zeros(len(images), *regions.grid, dtype=torch.bool)
+    for image in changed.nonzero().flatten():
+        places = (regions.placements.cpu() == boxes[image]).all(dim=1).nonzero().flatten()
+        assert len(places), "an attack paints nowhere but at a placement of the threat"
+        reached[image] = regions.masks(places).cpu().any(dim=0)  # several where regions differ inside one rectangle
     yield Painted(found.images.cpu(), ~reached[:, None])
 
 
