@@ -77,5 +77,7 @@ def test_no_head_is_moved_by_muon() -> None:
 
 
 def test_a_single_member_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"expected network.members of at least 2, got 1"):
+    with pytest.raises(
+        UsageError, match=r"expected network.members of at least 2, got 1; leave out network.name for one$"
+    ):
         replace(CONFIG, members=1)

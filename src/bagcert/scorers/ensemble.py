@@ -22,7 +22,9 @@ class EnsembleConfig(ResidualConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.members < 2:
-            raise UsageError(f"expected network.members of at least 2, got {self.members}")
+            raise UsageError(
+                f"expected network.members of at least 2, got {self.members}; leave out network.name for one"
+            )
 
     def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "EnsembleScorer":
         return EnsembleScorer(self, image_size, mean, std)
