@@ -17,12 +17,11 @@ class Effort:
 
 
 # 1,024 ablations an image, of which an attack follows 256 at every step; 666 pairs of masks an image, and as many for
-# each attack that seems to have succeeded; up to 961 bounds an image in float64. Fewer steps go as far together.
+# each attack that may have succeeded; up to 961 bounds an image in float64. Fewer steps go as far together. What views
+# leave of a placement says little about where an attack succeeds, so some placements are tried.
 EFFORTS = {
-    "ds-block": Effort(attacked=100, attack=AttackSettings(steps=25, step_size=0.1), timed=500),
-    "patchcleanser": Effort(
-        other_images=2_000, attacked=300, attack=AttackSettings(steps=50, step_size=0.05), timed=500
-    ),
+    "ds-block": Effort(attacked=500, attack=AttackSettings(steps=25, step_size=0.1), timed=500),
+    "patchcleanser": Effort(attacked=500, attack=AttackSettings(steps=25, step_size=0.1, places=4), timed=500),
     "ibp": Effort(images=1_000, other_images=500, attacked=300, timed=100),
 }
 FULL = Effort()

@@ -149,14 +149,19 @@ def test_efforts_are_those_that_the_page_states() -> None:
     block, cleanser, ibp = (EFFORTS[name] for name in ("ds-block", "patchcleanser", "ibp"))
     for words in (
         f"the first {block.attacked} images, {block.attack.steps} steps of {block.attack.step_size}",
-        f"`patchcleanser` ({cleanser.attacked} images, {cleanser.attack.steps} steps of {cleanser.attack.step_size})",
+        f"`patchcleanser` ({cleanser.attacked} images, {cleanser.attack.steps} steps of {cleanser.attack.step_size} "
+        f"at the {cleanser.attack.places} weakest placements)",
         f"on `ibp` ({ibp.attacked} images)",
-        f"`patchcleanser` ({cleanser.other_images:,} images)",
         f"`ibp` in all ({ibp.images:,} images against 5x5, {ibp.other_images} against others",
         f"{FULL.attack.steps} steps of {FULL.attack.step_size} on the first {FULL.attacked:,} images",
     ):
         assert words in text, words
-    assert FULL.attack == AttackSettings() == ibp.attack and block.images == cleanser.images == FULL.images == 10_000
+    assert FULL.attack == AttackSettings() == ibp.attack
+    assert (
+        {part.images for part in (FULL, block, cleanser)}
+        == {10_000}
+        == {part.other_images for part in (FULL, cleanser)}
+    )
 
 
 def test_runs_are_found_by_pattern_and_follow_each_other() -> None:

@@ -86,10 +86,11 @@ class Descent:
             pixels = torch.where(runs.windows.painted, moved, before)
 
     def hopeful(self, runs: Runs, logits: Tensor, soft: Scores) -> Tensor:
-        """Which attacks seem to have changed the class, bool [n]."""
+        """Which attacks may have changed the class, bool [n]."""
         scorer, predicted = self.defense.scorer, self.clean.predicted[runs.image]
         if isinstance(scorer, HidingScorer):  # its scores are no step from these logits, and cost many passes
-            return soft.mean(dim=(2, 3)).argmax(dim=1) != predicted
+            # While all of these give the class, the view that hides nothing is unanimous about it.
+            return (soft.argmax(dim=1) != predicted[:, None, None]).flatten(1).any(dim=1)
         hard = runs.windows.splice(scorer.step.fixed(logits), self.clean.fixed[runs.image])
         return self.defense.rule.predict(read_scores(hard, scorer.step.bounds), self.regions) != predicted
 
