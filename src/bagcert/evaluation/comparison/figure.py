@@ -39,8 +39,8 @@ def draw_comparison(found: list[Standing]) -> Picture | None:
         for standing in shown:
             draw_standing(ax, standing, look(found, standing))
         for name, said in papers(shown):
-            ax.plot(*said, "*", ms=STAR_SIZE, mfc="none", mec=PALETTE[7], mew=1.5)
-            ax.annotate(name, said, xytext=(-8, 0), textcoords="offset points", ha="right", va="center", fontsize=8)
+            ax.plot(*said, "*", ms=STAR_SIZE, mfc="none", mec=PALETTE[7], mew=1.5, zorder=4)
+            ax.annotate(name, said, xytext=(8, 0), textcoords="offset points", ha="left", va="center", fontsize=8)
         ax.set_xlabel("clean accuracy, %")
         ax.set_ylabel("certified accuracy, %")
         ax.margins(0.1)
@@ -74,8 +74,9 @@ def draw_standing(ax: Axes, standing: Standing, style: tuple[str, str]) -> None:
     ax.plot(*zip(*places, strict=True), color=color, linewidth=1)
     timed = standing.cost is not None and standing.cost.on_gpu
     size = diameter(standing.cost.seconds) if standing.cost is not None and timed else OPEN_SIZE
-    for place in places:
-        ax.plot(*place, mark, color=color, ms=size, mfc=color if timed else "none", mew=1.2, alpha=0.85)
+    fill = color if timed else "none"
+    for place in places:  # small marks in front of large ones
+        ax.plot(*place, mark, color=color, ms=size, mfc=fill, mew=1.2, alpha=0.85, zorder=3 - size / 100)
 
 
 def legend(found: list[Standing], shown: list[Standing]) -> list[Line2D]:
