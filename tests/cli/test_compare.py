@@ -38,6 +38,7 @@ def test_a_page_is_begun_and_brought_up_to_date(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, results = tmp_path / "docs", tmp_path / "results"
+    results.mkdir()
     assert call(monkeypatch, "compare", "--results", str(results), "--out", str(out)) == 0
     page = out / "comparison.md"
     assert capsys.readouterr().out.splitlines()[0] == f"wrote {page}"

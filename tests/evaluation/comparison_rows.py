@@ -16,6 +16,7 @@ from bagcert.evaluation.comparison.ties import TIE_RULES
 from tests.evaluation.figure_rows import write_lines
 
 IMAGES = 200
+FACTS = {"data": {"name": "cifar10"}, "split": "test"}
 GAIN = {"largest-region": 0, "every-region": 8, "two-mask": 20}  # images more on the same scores
 
 
@@ -23,7 +24,7 @@ def fill_rival(results: Path, rival: Rival, device: str = "NVIDIA H200") -> None
     """Of 200 images, 100 + 8 times its place in the plan are right, and about half of these proven."""
     place = RIVALS.index(rival)
     right, proven = 100 + 8 * place, 50 + 4 * place
-    header: dict[str, Any] = {"model": rival.name, "weights_sha256": rival.name, "images": IMAGES}
+    header: dict[str, Any] = {"model": rival.name, "weights_sha256": rival.name, "images": IMAGES, **FACTS}
     for part, evaluations in rival.parts.items():
         lines: list[Any] = [
             {**header, "evaluations": [{"patch": entry.patch, "rule": entry.rule} for entry in evaluations]}
@@ -52,7 +53,7 @@ def fill_cost(results: Path, name: str, digest: str, seconds: float, device: str
             defense=name,
             weights_sha256=digest,
             patch=MAIN_PATCH,
-            rule="two-mask",
+            rule=next((rival.rules[0] for rival in RIVALS if rival.name == name), "two-mask"),
             device=device,
             torch="2.11",
             precision="bfloat16",

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,13 +17,14 @@ from bagcert.errors import UsageError
 from bagcert.evaluation.comparison import tables
 from bagcert.evaluation.comparison.costs import read_cost
 from bagcert.evaluation.comparison.figure import draw_comparison, papers
+from bagcert.evaluation.comparison.page import write_page
 from bagcert.evaluation.comparison.papers import PAPERS
-from bagcert.evaluation.comparison.plan import MAIN_PATCH, OURS, PATCHES, RIVALS, cost_path, rows_path
+from bagcert.evaluation.comparison.plan import MAIN_PATCH, OURS, PATCHES, RIVALS, attack_path, cost_path, rows_path
 from bagcert.evaluation.comparison.standings import Standing, standings
 from bagcert.evaluation.comparison.tables import TABLES, filled
 from bagcert.evaluation.comparison.ties import TIE_RULES, added_by_ties
 from bagcert.evaluation.figures.plan import RESULTS
-from bagcert.evaluation.rows import Evaluation
+from bagcert.evaluation.rows import Evaluation, read_texts
 from bagcert.rules import read_scores
 from bagcert.scorers.ablation import AblationConfig
 from tests.evaluation.comparison_rows import fill, fill_cost, fill_rival
@@ -120,8 +122,8 @@ def test_numbers_are_those_of_the_rows(results: Path) -> None:
 
 def test_broken_proofs_are_shown(results: Path) -> None:
     path = results / "rivals" / "ibp-attack.jsonl.gz"
-    header = {"kind": "attack", "weights_sha256": "ibp", "patch": "5x5", "rule": "unanimous", "images": 2}
-    write_lines(path, [header, [0, 3, 3, 1, 4, None], [1, 3, 3, 1, 3, None]])
+    header, *_ = (json.loads(line) for line in read_texts(path))
+    write_lines(path, [header | {"images": 2}, [0, 3, 3, 1, 4, None], [1, 3, 3, 1, 3, None]])
     assert line_of("ibp", "unanimous", standings(results))[-1] == "100.00 ≤ 50.00 (2, 1 broken proofs)"
 
 
@@ -134,8 +136,8 @@ def test_rows_and_costs_of_other_weights_are_left_out(results: Path) -> None:
     fill_cost(results, "cifar10", card("cifar10")["weights_sha256"], 1.0)
     ours = standings(results)[0]
     assert ours.name == "cifar10" and ours.cost is not None and ours.cost.seconds == 1.0
-    other = {"weights_sha256": "other", "images": 1, "evaluations": [{"patch": "2x2", "rule": "unanimous"}]}
-    write_lines(rows_path(results, "ibp-2x2"), [other, [0, 3, [[3, 1]]]])
+    header, *rows = (json.loads(line) for line in read_texts(rows_path(results, "ibp-2x2")))
+    write_lines(rows_path(results, "ibp-2x2"), [header | {"weights_sha256": "other"}, *rows])
     assert line_of("ibp", "unanimous", standings(results))[3] == "not run yet"
 
 
@@ -147,6 +149,7 @@ def test_seconds_of_a_cpu_are_not_shown(tmp_path: Path) -> None:
 
 
 def test_every_line_of_a_table_has_all_its_cells(results: Path) -> None:
+    (results / "nothing").mkdir()
     for found in (standings(results), standings(results / "nothing")):
         for table in TABLES.values():
             heads, *lines = table(found)
@@ -170,6 +173,7 @@ def test_the_figure_shows_all_that_is_there(results: Path) -> None:
     assert drawn is not None and drawn.png.startswith(b"\x89PNG")
     for name in (*OURS, *(rival.name for rival in RIVALS)):
         assert f">{name}" in drawn.svg
+    (results / "nothing").mkdir()
     ours = draw_comparison(standings(results / "nothing"))
     assert ours is not None and ">ibp" not in ours.svg and ">cifar10" in ours.svg
     assert draw_comparison([Standing("ibp", False, ("unanimous",))]) is None
@@ -180,13 +184,58 @@ def test_wrong_costs_are_refused(tmp_path: Path) -> None:
     path = cost_path(tmp_path, "ibp")
     table = json.loads(path.read_text())
     assert read_cost(path).ties is None and read_cost(path).training.seconds == 90.0
-    for change, words in (({"seconds": "1"}, "expected a number for costs.seconds"), ({"speed": 1}, "expected a key")):
+    whole = "expected all costs of a defense in .*'{}'.*; measure again"
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"seconds": "1"}, "expected a number for costs.seconds"),
+        ({"speed": 1}, "expected a key"),
+        ({"training": {}}, whole.format("recipe")),
+        ({"ties": {"added": 1}}, whole.format("rule")),
+        ({"passes": None}, whole.format("passes")),
+        *(({"seconds": seconds}, "expected a time of some images, got") for seconds in (0, -1.0, float("nan"))),
+        ({"images": 0}, "expected a time of some images, got 1.0 s of 0; measure again"),
+    ]
+    for change, words in wrong:
         path.write_text(json.dumps(table | change))
         with pytest.raises(UsageError, match=words):
             read_cost(path)
-    path.write_text(json.dumps({key: value for key, value in table.items() if key != "passes"}))
-    with pytest.raises(UsageError, match=r"expected all costs of a defense in .*'passes'"):
-        read_cost(path)
+
+
+def test_files_of_something_else_are_refused(results: Path) -> None:
+    """Two rivals share their weights, so that these do not tell whose rows a file has."""
+    column, masked = (next(rival for rival in RIVALS if rival.name == name) for name in ("ds-column", "mask-ds"))
+    for path_of in (attack_path, cost_path, rows_path):
+        kept = path_of(results, masked.name).read_bytes()
+        path_of(results, masked.name).write_bytes(path_of(results, column.name).read_bytes())
+        with pytest.raises(UsageError, match=r"expected (model|defense) 'mask-ds' in .*, got 'ds-column'; files are"):
+            standings(results)
+        path_of(results, masked.name).write_bytes(kept)
+    header, *rows = (json.loads(line) for line in read_texts(attack_path(results, "ibp")))
+    for change in (
+        {"split": "train"},
+        {"data": {"name": "digits"}},
+        {"data": None},
+        {"patch": "2x2"},
+        {"rule": "masked"},
+    ):
+        write_lines(attack_path(results, "ibp"), [header | change, *rows])
+        with pytest.raises(UsageError, match=rf"expected {next(iter(change))} '.*' in .*ibp-attack.jsonl.gz, got"):
+            standings(results)
+    for key, value in (("images", None), ("evaluations", ["5x5"]), ("evaluations", [{"patch": "5x5"}])):
+        write_lines(rows_path(results, "ds-row"), [header | {"evaluations": []} | {key: value}])
+        with pytest.raises(
+            UsageError, match=r"expected rows of an evaluation in .*ds-row.jsonl.gz, got something else"
+        ):
+            standings(results)
+
+
+def test_folders_that_are_none_are_refused(results: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"expected the folder of stored rows, got .*; give it by --results"):
+        standings(tmp_path / "nowhere")
+    page = tmp_path / "docs" / "comparison.md"
+    page.parent.mkdir()
+    page.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match=r"expected text in .*comparison.md, got: .*; move it away for a new page"):
+        write_page(page.parent, standings(results))
 
 
 def tied(predicted: int, rivals: tuple[int, ...], gap: int) -> torch.Tensor:

@@ -130,7 +130,9 @@ def parse_lines(path: Path) -> Lines:
     try:
         texts = list(read_texts(path))
         header = json.loads(texts[0])
-        evaluations = list(header["evaluations"])
+        evaluations = [Evaluation(**entry) for entry in header["evaluations"]]
+        if type(header["images"]) is not int:
+            raise TypeError(f"{header['images']!r} images")
         whole = texts[-1].endswith("\n")
         parsed = [json.loads(text) for text in (texts[1:] if whole else texts[1:-1])]
     except (OSError, EOFError, IndexError, KeyError, TypeError, ValueError) as error:

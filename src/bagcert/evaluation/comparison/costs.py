@@ -47,6 +47,10 @@ class Cost:
     training: Training
     ties: Ties | None = None
 
+    def __post_init__(self) -> None:
+        if not (0 < self.seconds < float("inf") and self.images > 0):
+            raise UsageError(f"expected a time of some images, got {self.seconds} s of {self.images}; measure again")
+
     @property
     def on_gpu(self) -> bool:
         """A time on a CPU says little about another one."""
@@ -59,10 +63,10 @@ def write_cost(path: Path, cost: Cost) -> None:
 
 def read_cost(path: Path) -> Cost:
     table = read_json(path)
-    for key, kind in (("training", Training), ("ties", Ties)):
-        if table.get(key) is not None:
-            table[key] = read_config(kind, table[key], key)
     try:
+        for key, kind in (("training", Training), ("ties", Ties)):
+            if table.get(key) is not None:
+                table[key] = read_config(kind, table[key], key)
         return read_config(Cost, {key: value for key, value in table.items() if value is not None}, "costs")
-    except TypeError as error:
-        raise UsageError(f"expected all costs of a defense in {path}, got: {error}") from error
+    except TypeError as error:  # a key is missing
+        raise UsageError(f"expected all costs of a defense in {path}, got: {error}; measure again") from error

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from bagcert.errors import UsageError
 from bagcert.evaluation.comparison.figure import NAME, draw_comparison
 from bagcert.evaluation.comparison.standings import Standing
 from bagcert.evaluation.comparison.tables import blank_page, filled
@@ -13,7 +14,10 @@ PAGE = "comparison.md"
 def write_page(out: Path, found: list[Standing]) -> list[Path]:
     """Bring the tables of the page up to date, or begin one, and draw the figure; returns what was written."""
     page = out / PAGE
-    text = page.read_text(encoding="utf-8") if page.exists() else blank_page()
+    try:
+        text = page.read_text(encoding="utf-8") if page.exists() else blank_page()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"expected text in {page}, got: {error}; move it away for a new page") from error
     write_atomically(page, filled(text, found).encode())
     drawn = draw_comparison(found)
     if drawn is None:

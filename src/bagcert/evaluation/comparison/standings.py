@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from bagcert.defenses.load import card, shipped_models
+from bagcert.errors import UsageError
 from bagcert.evaluation.accuracies import Accuracies
 from bagcert.evaluation.attacked import AttackRows, read_attack_rows
 from bagcert.evaluation.comparison.costs import Cost, read_cost
 from bagcert.evaluation.comparison.plan import (
+    DATA,
     MAIN_PATCH,
     OURS,
     PATCHES,
     RIVALS,
+    SPLIT,
     Rival,
     attack_path,
     cost_path,
@@ -40,6 +43,8 @@ class Standing:
 
 def standings(results: Path) -> list[Standing]:
     """Ours and theirs, in the order of the table."""
+    if not results.is_dir():
+        raise UsageError(f"expected the folder of stored rows, got {results}; give it by --results")
     ours = [shipped(results, model) for model in OURS if model in shipped_models()]
     return [*ours, *(trained(results, rival) for rival in RIVALS)]
 
@@ -49,8 +54,9 @@ def shipped(results: Path, model: str) -> Standing:
     rows = read_rows(shipped_models()[model] / ROWS)
     digest, own = card(model)["weights_sha256"], card(model)["rule"]
     rules = tuple(sorted(OURS[model], key=lambda rule: rule != own))
-    attack = current_attack(bound_rows(results, model, MAIN_PATCH), digest)
-    return Standing(model, True, rules, accuracies(rows, rules), attack, current_cost(results, model, digest))
+    weights = Weights(model, digest, own)
+    attack = weights.attack(bound_rows(results, model, MAIN_PATCH))
+    return Standing(model, True, rules, accuracies(rows, rules), attack, weights.cost(cost_path(results, model)))
 
 
 def trained(results: Path, rival: Rival) -> Standing:
@@ -58,13 +64,14 @@ def trained(results: Path, rival: Rival) -> Standing:
     rows = [read_rows(path) for path in (rows_path(results, part) for part in rival.parts) if path.exists()]
     if not rows:
         return Standing(rival.name, False, rival.rules)
-    digest = rows[0].header["weights_sha256"]
+    weights = Weights(rival.name, str(rows[0].header.get("weights_sha256")), rival.rules[0])
     found: dict[Evaluation, Accuracies] = {}
     for part in rows:
-        if part.header["weights_sha256"] == digest:
+        need_owner(part.path, part.header, model=rival.name)
+        if part.header.get("weights_sha256") == weights.digest:
             found |= accuracies(part, rival.rules)
-    attack = current_attack(attack_path(results, rival.name), digest)
-    return Standing(rival.name, False, rival.rules, found, attack, current_cost(results, rival.name, digest))
+    attack = weights.attack(attack_path(results, rival.name))
+    return Standing(rival.name, False, rival.rules, found, attack, weights.cost(cost_path(results, rival.name)))
 
 
 def accuracies(rows: Rows, rules: tuple[str, ...]) -> dict[Evaluation, Accuracies]:
@@ -72,15 +79,42 @@ def accuracies(rows: Rows, rules: tuple[str, ...]) -> dict[Evaluation, Accuracie
     return {entry: rows.accuracies(entry) for entry in wanted if entry in rows.results}
 
 
-def current_attack(path: Path, digest: str) -> AttackRows | None:
-    found = read_attack_rows(path) if path.exists() else None
-    return found if found is not None and found.header["weights_sha256"] == digest else None
+@dataclass(frozen=True)
+class Weights:
+    """Whose attack and costs are wanted; those of other weights are of another training, and left out."""
+
+    name: str
+    digest: str
+    rule: str  # its own
+
+    def attack(self, path: Path) -> AttackRows | None:
+        if not path.exists():
+            return None
+        found = read_attack_rows(path)
+        need_owner(path, found.header, model=self.name, patch=MAIN_PATCH, rule=self.rule)
+        return found if found.header.get("weights_sha256") == self.digest else None
+
+    def cost(self, path: Path) -> Cost | None:
+        if not path.exists():
+            return None
+        found = read_cost(path)
+        need_facts(path, asdict(found), defense=self.name, patch=MAIN_PATCH, rule=self.rule)
+        return found if found.weights_sha256 == self.digest else None
 
 
-def current_cost(results: Path, name: str, digest: str) -> Cost | None:
-    path = cost_path(results, name)
-    found = read_cost(path) if path.exists() else None
-    return found if found is not None and found.weights_sha256 == digest else None
+def need_owner(path: Path, header: dict[str, Any], **wanted: str) -> None:
+    """Refuse rows of something else: weights alone do not tell, for two rivals share them."""
+    data = header.get("data")
+    need_facts(path, header | {"data": data.get("name") if isinstance(data, dict) else data}, data=DATA, split=SPLIT)
+    need_facts(path, header, **wanted)
+
+
+def need_facts(path: Path, facts: dict[str, Any], **wanted: str) -> None:
+    for key, value in wanted.items():
+        if facts.get(key) != value:
+            raise UsageError(
+                f"expected {key} {value!r} in {path}, got {facts.get(key)!r}; files are named after what they hold"
+            )
 
 
 def to_objects(found: list[Standing]) -> list[dict[str, Any]]:
