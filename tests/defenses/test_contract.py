@@ -127,6 +127,14 @@ def test_one_image_is_scored_as_many_are(name: str, trained: Trained, digits: Ba
 
 
 @EVERY_DEFENSE
+def test_images_of_any_float_type_are_scored_alike(name: str, trained: Trained, digits: Batch) -> None:
+    defense, images = bagcert.load(trained(name)), digits.images[:4].half()
+    expected = defense.scores(images.float()).values
+    for kind in (torch.float16, torch.float64):
+        assert torch.equal(defense.scores(images.to(kind)).values, expected)
+
+
+@EVERY_DEFENSE
 def test_wrong_input_is_refused_in_one_line(name: str, trained: Trained, digits: Batch) -> None:
     defense = bagcert.load(trained(name))
     images = digits.images[:2]

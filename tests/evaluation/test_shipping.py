@@ -53,7 +53,14 @@ def test_ship_stores_half_precision_and_certifies_all_test_images(run: Path, tmp
 
 def test_logits_are_certified_by_two_mask_alone() -> None:
     scorer = ResidualScorer(ResidualConfig(width=2, kernels=(1,), step="logits"), (8, 8))
-    assert evaluations_for(scorer) == [Evaluation(patch, "two-mask") for patch in PATCHES]
+    assert evaluations_for(scorer, "two-mask") == [Evaluation(patch, "two-mask") for patch in PATCHES]
+    assert [entry.rule for entry in evaluations_for(scorer, "masked")][:2] == ["masked", "two-mask"]
+
+
+def test_patches_that_do_not_fit_are_refused_before_anything_is_written(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected a patch"):
+        ship(run, tmp_path / "model", DIGITS, {}, lambda images: None)
+    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.usefixtures("small_patches")

@@ -17,17 +17,19 @@ from bagcert.rules import NAMED_RULES, Unanimous
 from bagcert.scorers import Scorer
 from bagcert.scorers.hiding import HidingScorer
 from bagcert.scorers.saved import CONFIG, WEIGHTS, load_scorer
+from bagcert.threats import parse_threat
 
 PATCHES = ("2x2", "5x5", "8x8", "10x10", "1x24", "24x1")
 ROWS = "rows.jsonl.gz"
 
 
-def evaluations_for(scorer: Scorer) -> list[Evaluation]:
-    """Every patch of the card by every rule that applies: views have one, votes all others, the rest `two-mask`."""
+def evaluations_for(scorer: Scorer, own: str) -> list[Evaluation]:
+    """Every patch of the card by every rule that applies: votes have all but that of views, the rest their own and
+    `two-mask`."""
     if isinstance(scorer, HidingScorer):
         rules = [Unanimous.name]
     else:
-        rules = list(NAMED_RULES) if scorer.step.bounds == (0, 1) else ["two-mask"]
+        rules = list(NAMED_RULES) if scorer.step.bounds == (0, 1) else list(dict.fromkeys([own, "two-mask"]))
     return [Evaluation(patch, rule) for patch in PATCHES for rule in rules]
 
 
@@ -48,6 +50,9 @@ def ship(
     run: Path, out: Path, dataset: Dataset, facts: dict[str, Any], after_batch: Callable[[int], None]
 ) -> dict[str, Any]:
     """Store the run in `out`, certify all test images on the CPU in float32, and complete the card."""
+    size = load_scorer(run)[0].footprint.image_size
+    for patch in PATCHES:
+        parse_threat(patch, size)  # refuses what does not fit, before anything is written
     if not (out / CONFIG).exists():
         store_half(run, out)
     defense = load(out)
@@ -57,7 +62,7 @@ def ship(
     plain = out / ROWS.removesuffix(".gz")
     about = describe(out.name, card, defense, dataset, "test", {"device": "CPU"})
     test = dataset.split("test")
-    write_rows(plain, defense, Plan(evaluations_for(defense.scorer), len(test)), test, about, after_batch)
+    write_rows(plain, defense, Plan(evaluations_for(defense.scorer, card["rule"]), len(test)), test, about, after_batch)
     write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))
     card = {**card, **facts, "test": card_table(out / ROWS)}
     write_json(out / CONFIG, card)

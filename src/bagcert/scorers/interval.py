@@ -75,9 +75,10 @@ class IntervalScorer(HidingScorer):
             convolutions.append(nn.Conv2d(before, after, 3, stride=stride, padding=1))
             before, height, width = after, -(-height // stride), -(-width // stride)
         inputs = before * height * width
-        if inputs >= LONGEST_SUM:
+        longest = max(inputs, config.features, 9 * config.channels, *(9 * each for each in config.widths[:-1]))
+        if longest + 1 >= LONGEST_SUM:  # with the bias
             raise UsageError(
-                f"expected fewer than {LONGEST_SUM} values after the convolutions, got {inputs}; use strides"
+                f"expected fewer than {LONGEST_SUM} terms in every sum of a layer, got {longest + 1}; use strides"
             )
         self.layers = nn.ModuleList([*convolutions, nn.Linear(inputs, config.features)])
         self.head = nn.Linear(config.features, config.classes)
