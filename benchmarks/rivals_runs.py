@@ -143,7 +143,8 @@ def take_over(run: Path, recipe: Recipe, folder: Path) -> None:
 def training_facts(facts: dict[str, Any], recipe: str) -> Training:
     """What a card says of its training; the number of images is that of all training images."""
     batch = facts["recipe"]["training"]["batch_size"]
-    return Training(recipe, round(facts["steps"] * batch / 50_000, 2), facts["seconds"], facts["device"])
+    epochs = round(facts["steps"] * batch / 50_000, 2)
+    return Training(recipe, epochs, facts["seconds"], facts["device"], facts.get("beside", 0))
 
 
 @contextmanager

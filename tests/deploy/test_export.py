@@ -12,7 +12,7 @@ import onnx
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 import bagcert
 from bagcert.data import load_dataset
@@ -20,11 +20,12 @@ from bagcert.defenses.defense import Defense
 from bagcert.defenses.load import card
 from bagcert.deploy.export import export_defense
 from bagcert.deploy.guard import GuardBand
+from bagcert.deploy.network_model import network_model
 from bagcert.errors import UsageError
 from bagcert.rules import IntegerScores, read_scores
 from bagcert.scorers.ablation import AblationConfig
 from tests.cli.calling import call
-from tests.deploy.conftest import NAMES, pictures, small_defense
+from tests.deploy.conftest import pictures, small_defense
 from tests.deploy.running import outputs_of
 from tests.deploy.test_rule_graphs import assert_same
 
@@ -48,6 +49,20 @@ def test_the_graph_says_what_the_defense_says(step: str, rule: str, images: Tens
     guarded = outputs_of(export_defense(defense, BANDS[step], {}), images=images)
     assert_never_contradicted(defense, scores, guarded)
     assert 0 < guarded["certified"].sum() < len(images)
+
+
+def test_ablations_are_exported_too(images: Tensor) -> None:
+    torch.manual_seed(0)
+    network = AblationConfig(channels=1, classes=3, kept=(8, 3), theta=0.3, width=4, blocks=(1,))
+    scorer = network.build((8, 8), (0.0,), (1.0,)).eval()
+    images = images[:, :1, :8, :8].clone()
+    defense = Defense.build(scorer, "largest-region", "1x1", ("a", "b", "c"))
+    graph = export_defense(defense, GuardBand(), {}, channels=1)
+    for part in (images, images[:1]):
+        plain = outputs_of(graph, images=part)
+        assert plain["scores"].shape == (len(part), 3, 1, 8)
+        assert_same(plain, defense.certify_integers(read_scores(plain["scores"], scorer.step.bounds)))
+        assert torch.equal(torch.from_numpy(plain["scores"]), defense.scores(part).values), "or a softmax is at theta"
 
 
 @pytest.mark.slow
@@ -111,10 +126,14 @@ def test_a_network_in_training_mode_is_refused_and_stays_so() -> None:
 
 
 def test_a_network_that_counts_its_images_is_refused() -> None:
-    """A graph for two images only would follow; the ablations of a rival are run in pieces that depend on the batch."""
-    scorer = AblationConfig(kept=(12, 3), classes=3, width=4, blocks=(1,)).build((12, 12), (0.0,), (1.0,)).eval()
+    """A graph for two images only would follow."""
+
+    class Counting(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            return images.sum(dim=(2, 3)).reshape(len(images), -1)
+
     with pytest.raises(UsageError, match="expected a network that treats any number of images alike"):
-        export_defense(Defense.build(scorer, "every-region", "2x2", NAMES), GuardBand(), {})
+        network_model(Counting().eval(), 3, (8, 8), ["sums"])
 
 
 @pytest.fixture(scope="module")

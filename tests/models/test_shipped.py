@@ -34,7 +34,7 @@ def test_the_card_says_what_the_rows_say(name: str) -> None:
     assert rows.header["weights_sha256"] == facts["weights_sha256"]
     assert rows.header["data"] == facts["data"]
     assert len(rows.labels) == 10_000
-    for key in ("command", "seed", "device", "seconds", "steps", "recipe", "versions"):
+    for key in ("command", "beside", "seed", "device", "seconds", "steps", "recipe", "versions"):
         assert facts[key] not in (None, ""), key
 
 

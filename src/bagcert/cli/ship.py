@@ -17,6 +17,7 @@ def ship(
     run: Annotated[Path, typer.Argument(help="a folder written by `bagcert train`")],
     out: Annotated[Path, typer.Option(help="the model folder to write")],
     command: Annotated[str, typer.Option(help="the command that trained the run, for the card")],
+    beside: Annotated[int, typer.Option(help="how many other runs shared the device in training", min=0)] = 0,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
     """Store a run with float16 weights and certify the whole test set for its card, on the CPU in float32."""
@@ -25,5 +26,6 @@ def ship(
     columns = ("certifying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=len(dataset.split("test")))
-        done = ship_run(run, out, dataset, {"command": command}, lambda images: progress.advance(task, images))
+        facts = {"command": command, "beside": beside}
+        done = ship_run(run, out, dataset, facts, lambda images: progress.advance(task, images))
     print_card(out.name, done)

@@ -83,13 +83,16 @@ class AblationScorer(BuiltScorer):
 
     def logits(self, images: Images) -> Tensor:
         every = torch.arange(len(self.rows) * len(self.columns), device=images.device)
-        return self.logits_of(images, every).view(len(images), -1, len(self.rows), len(self.columns))
+        return self.logits_of(images, every).view(images.shape[0], -1, len(self.rows), len(self.columns))
 
     def logits_of(self, images: Images, ablations: Tensor) -> Tensor:
         """The logits of some ablations, numbered row by row: [n], or [b n] for each image its own, to [b k n].
 
-        Piece by piece; gradients run each piece again instead of keeping it.
+        Piece by piece; gradients run each piece again instead of keeping it. A graph has no pieces: its images are not
+        counted yet.
         """
+        if torch.compiler.is_exporting():
+            return self._ablated(images, ablations)
         count = max(1, at_once(ABLATED_AT_ONCE, images.device) // len(images))
         parts = []
         for piece in torch.split(ablations, count, dim=-1):

@@ -48,7 +48,10 @@ def audit(
         return Audit(program, [structure], GuardBand(), GuardBand(), structure.problems[0])  # it cannot even be built
     logits = run(images)
     if tuple(logits.shape[2:]) != scorer.footprint.grid:
-        raise UsageError("expected a scorer of regions, whose logits are its score map, got one of other views")
+        raise UsageError(
+            "expected a scorer of regions, whose logits are its score map, got one of other views; "
+            "attack it instead: bagcert attack"
+        )
     patches = list(painted(defense, images))
     attacks = list(adversarial(defense, images)) if structure.passed else []
     checks = [structure]
