@@ -20,7 +20,7 @@ from bagcert.evaluation.comparison.figure import draw_comparison, papers
 from bagcert.evaluation.comparison.page import write_page
 from bagcert.evaluation.comparison.papers import PAPERS
 from bagcert.evaluation.comparison.plan import MAIN_PATCH, OURS, PATCHES, RIVALS, attack_path, cost_path, rows_path
-from bagcert.evaluation.comparison.standings import Standing, standings
+from bagcert.evaluation.comparison.standings import Standing, standings, trained
 from bagcert.evaluation.comparison.tables import TABLES, filled
 from bagcert.evaluation.comparison.ties import TIE_RULES, added_by_ties
 from bagcert.evaluation.figures.plan import RESULTS
@@ -202,12 +202,13 @@ def test_wrong_costs_are_refused(tmp_path: Path) -> None:
 
 def test_files_of_something_else_are_refused(results: Path) -> None:
     """Two rivals share their weights, so that these do not tell whose rows a file has."""
-    column, masked = (next(rival for rival in RIVALS if rival.name == name) for name in ("ds-column", "mask-ds"))
+    rivals = {rival.name: rival for rival in RIVALS}
+    column, row, masked, ibp = (rivals[name] for name in ("ds-column", "ds-row", "mask-ds", "ibp"))
     for path_of in (attack_path, cost_path, rows_path):
         kept = path_of(results, masked.name).read_bytes()
         path_of(results, masked.name).write_bytes(path_of(results, column.name).read_bytes())
         with pytest.raises(UsageError, match=r"expected (model|defense) 'mask-ds' in .*, got 'ds-column'; files are"):
-            standings(results)
+            trained(results, masked)
         path_of(results, masked.name).write_bytes(kept)
     header, *rows = (json.loads(line) for line in read_texts(attack_path(results, "ibp")))
     for change in (
@@ -219,7 +220,7 @@ def test_files_of_something_else_are_refused(results: Path) -> None:
     ):
         write_lines(attack_path(results, "ibp"), [header | change, *rows])
         with pytest.raises(UsageError, match=rf"expected {next(iter(change))} '.*' in .*ibp-attack.jsonl.gz, got"):
-            standings(results)
+            trained(results, ibp)
     for key, value in (("images", None), ("evaluations", ["5x5"]), ("evaluations", [{"patch": "5x5"}])):
         write_lines(rows_path(results, "ds-row"), [header | {"evaluations": []} | {key: value}])
         with pytest.raises(

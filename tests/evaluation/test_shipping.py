@@ -12,6 +12,7 @@ from bagcert.evaluation.rows import Evaluation, read_rows
 from bagcert.evaluation.shipping import PATCHES, evaluations_for, ship
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.scorers.saved import load_scorer
+from bagcert.scorers.stored import restored, rounded
 from tests.evaluation.digit_runs import DIGITS, SMALL, save_view_run
 
 
@@ -21,7 +22,7 @@ def small_patches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_patches")
-def test_ship_stores_half_precision_and_certifies_all_test_images(run: Path, tmp_path: Path) -> None:
+def test_ship_stores_rounded_weights_and_certifies_all_test_images(run: Path, tmp_path: Path) -> None:
     counted: list[int] = []
     card = ship(run, tmp_path / "model", DIGITS, {"command": "bagcert train digits"}, counted.append)
     test = DIGITS.split("test")
@@ -33,9 +34,9 @@ def test_ship_stores_half_precision_and_certifies_all_test_images(run: Path, tmp
     scorer, saved = load_scorer(tmp_path / "model")
     assert saved == card
     original, _ = load_scorer(run)
+    expected = restored(rounded(original.state_dict()))
     for name, value in scorer.state_dict().items():
-        expected = original.state_dict()[name]
-        assert torch.equal(value, expected.half().float() if expected.is_floating_point() else expected)
+        assert torch.equal(value, expected[name].float() if value.is_floating_point() else expected[name])
 
     defense = bagcert.load(tmp_path / "model")
     images = torch.cat([batch.images for batch in test.batches(100, "cpu")])

@@ -20,7 +20,7 @@ def ship(
     beside: Annotated[int, typer.Option(help="how many other runs shared the device in training", min=0)] = 0,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
-    """Store a run with float16 weights and certify the whole test set for its card, on the CPU in float32."""
+    """Store a run with weights of 8 bits and certify the whole test set for its card, on the CPU in float32."""
     _, card = load_scorer(run)
     dataset = load_dataset(card["data"]["name"], data_dir)
     columns = ("certifying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -1,4 +1,4 @@
-"""A trained run made into a model to ship: float16 weights, a card, and the rows behind every number on the card."""
+"""A trained run made into a model to ship: weights of 8 bits, a card, and the rows behind every number on the card."""
 
 import gzip
 from collections.abc import Callable
@@ -12,11 +12,12 @@ from bagcert.evaluation.accuracies import accuracies
 from bagcert.evaluation.certifying import Plan, write_rows
 from bagcert.evaluation.header import describe
 from bagcert.evaluation.rows import Evaluation, read_rows
-from bagcert.files import pack_tensors, read_tensors, sha256, write_atomically, write_json
+from bagcert.files import pack_tensors, sha256, write_atomically, write_json
 from bagcert.rules import NAMED_RULES, Unanimous
 from bagcert.scorers import Scorer
 from bagcert.scorers.hiding import HidingScorer
 from bagcert.scorers.saved import CONFIG, WEIGHTS, load_scorer
+from bagcert.scorers.stored import rounded
 from bagcert.threats import parse_threat
 
 PATCHES = ("2x2", "5x5", "8x8", "10x10", "1x24", "24x1")
@@ -33,14 +34,10 @@ def evaluations_for(scorer: Scorer, own: str) -> list[Evaluation]:
     return [Evaluation(patch, rule) for patch in PATCHES for rule in rules]
 
 
-def store_half(run: Path, out: Path) -> None:
-    """Copy a run with its weights rounded to float16; the config names the new digest."""
-    _, card = load_scorer(run)
-    tensors, _ = read_tensors(run / WEIGHTS)
-    halves = {name: value.half() if value.is_floating_point() else value for name, value in tensors.items()}
-    if not all(bool(value.isfinite().all()) for value in halves.values() if value.is_floating_point()):
-        raise UsageError(f"expected weights within float16, got larger ones in {run / WEIGHTS}; ship float32")
-    content = pack_tensors(halves, {})
+def store_rounded(run: Path, out: Path) -> None:
+    """Copy a run with its weights rounded; the config names the new digest."""
+    scorer, card = load_scorer(run)
+    content = pack_tensors(rounded(scorer.state_dict()), {})
     write_atomically(out / WEIGHTS, content)
     card = {**card, "weights_sha256": sha256(content)}
     write_json(out / CONFIG, card)
@@ -54,7 +51,7 @@ def ship(
     for patch in PATCHES:
         parse_threat(patch, size)  # refuses what does not fit, before anything is written
     if not (out / CONFIG).exists():
-        store_half(run, out)
+        store_rounded(run, out)
     defense = load(out)
     _, card = load_scorer(out)
     if card["data"]["digest"] != dataset.digest:

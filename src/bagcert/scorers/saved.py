@@ -1,6 +1,6 @@
 """Saved scorers: weights as safetensors beside a config.json that rebuilds the network and names their digest.
 
-No pickle is ever loaded. Weights may be stored as float16; arithmetic is float32 all the same.
+No pickle is ever loaded. Weights may be stored in fewer bits (`stored.py`); arithmetic is float32 all the same.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from bagcert.errors import UsageError
 from bagcert.files import read_json, read_tensors, sha256
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.networks import kind_of, read_network
+from bagcert.scorers.stored import restored
 from bagcert.settings import write_config
 
 FORMAT = "bagcert-run-1"
@@ -60,7 +61,7 @@ def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
             f"expected the weights named by SHA-256 in config.json, got other bytes in {weights}; copy the model again"
         )
     scorer = read_scorer(card.get("scorer"))
-    tensors, _ = read_tensors(weights)
+    tensors = restored(read_tensors(weights)[0])
     expected = {name: value.shape for name, value in scorer.state_dict().items()}
     if expected != {name: value.shape for name, value in tensors.items()}:
         raise UsageError(

@@ -1,0 +1,47 @@
+"""Weights in few bytes: matrices as 8-bit integers with a scale for each output, everything else as float16."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from bagcert.errors import UsageError
+
+SCALE = ":scale"  # after the name of a matrix; no parameter's name has a colon
+LEVELS = 127
+
+
+def rounded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as they are stored. Certificates are those of the weights that come back, not of these."""
+    stored: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        if not value.is_floating_point():
+            stored[name] = value
+        elif is_matrix(value):
+            largest = value.float().abs().flatten(1).amax(dim=1)
+            scale = (largest / LEVELS).clamp(min=1e-30)
+            stored[name] = (value.float() / per_output(scale, value)).round().char()
+            stored[name + SCALE] = scale
+        else:
+            stored[name] = value.half()
+    if not all(bool(value.isfinite().all()) for value in stored.values() if value.is_floating_point()):
+        raise UsageError("expected weights within float16, got larger ones; train again with a smaller learning rate")
+    return stored
+
+
+def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse, but for what rounding took; tensors that were stored whole stay as they are."""
+    scales = {name.removesuffix(SCALE): value for name, value in stored.items() if name.endswith(SCALE)}
+    return {
+        name: value.float() * per_output(scales[name], value) if name in scales else value
+        for name, value in stored.items()
+        if not name.endswith(SCALE)
+    }
+
+
+def is_matrix(value: Tensor) -> bool:
+    """A layer's weights, [outputs, inputs, ...]; learned positions, [1 c i j], are none."""
+    return value.dim() in (2, 4) and value.shape[0] > 1
+
+
+def per_output(scale: Tensor, value: Tensor) -> Tensor:
+    return scale.view(-1, *(1,) * (value.dim() - 1))
