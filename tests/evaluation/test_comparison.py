@@ -216,8 +216,9 @@ def test_files_of_something_else_are_refused(results: Path) -> None:
         write_lines(attack_path(results, "ibp"), [header | {key: value}, *rows])
         with pytest.raises(UsageError, match=rf"expected {key} '.*' in .*ibp-attack.jsonl.gz, got"):
             trained(results, ibp)
-    for key, value in (("images", None), ("evaluations", ["5x5"]), ("evaluations", [{"patch": "5x5"}])):
-        write_lines(rows_path(results, "ds-row"), [header | {"evaluations": []} | {key: value}])
+    damaged: list[dict[str, Any]] = [{"images": None}, {"evaluations": ["5x5"]}, {"evaluations": [{"patch": "5x5"}]}]
+    for change in damaged:
+        write_lines(rows_path(results, "ds-row"), [header | {"evaluations": []} | change])
         with pytest.raises(UsageError, match=r"expected rows of an evaluation in .*ds-row.jsonl.gz, got something"):
             trained(results, row)
 
