@@ -5,6 +5,8 @@ from pathlib import Path
 
 from bagcert.defenses.load import card, shipped_models
 from bagcert.evaluation.accuracies import accuracies
+from bagcert.evaluation.comparison.standings import standings
+from bagcert.evaluation.figures.plan import RESULTS
 from bagcert.evaluation.rows import read_rows
 
 README = Path(__file__).parent.parent / "README.md"
@@ -38,3 +40,18 @@ def test_another_seed_is_what_its_rows_say() -> None:
         (certificate,) = rows.results.values()
         shares = accuracies(certificate, rows.labels)
         assert (clean, certified) == (f"{100 * shares.clean:.2f}", f"{100 * shares.certified:.2f}")
+
+
+def test_rivals_are_those_of_the_rows() -> None:
+    """All but the paper's own network, which has not had its hours, the best proof first."""
+    found = [standing for standing in standings(README.parent / RESULTS) if standing.name != "bagcert"]
+    lines = []
+    for standing in found:
+        shares, cost = standing.at(standing.rules[0]), standing.cost
+        assert shares is not None and cost is not None and cost.on_gpu
+        name = f"`{standing.name}` (ours)" if standing.ours else f"`{standing.name}`"
+        numbers = f"{100 * shares.clean:.2f} | {100 * shares.certified:.2f} | {cost.passes:,} | {cost.seconds:.1f}"
+        lines.append((-shares.certified, f"| {name} | {standing.rules[0]} | {numbers} |"))
+    text = README.read_text(encoding="utf-8")
+    table = text.split("<!-- rivals -->\n")[1].split("\n<!-- /rivals -->")[0]
+    assert table.splitlines()[2:] == [line for _, line in sorted(lines)]
