@@ -70,7 +70,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UsageError(f"expected JSON in {path}, got: {error}; copy it again") from error
     if not isinstance(content, dict):
         raise UsageError(f"expected a JSON object in {path}, got a {type(content).__name__}; copy it again")

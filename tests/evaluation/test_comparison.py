@@ -186,13 +186,14 @@ def test_wrong_costs_are_refused(tmp_path: Path) -> None:
     assert read_cost(path).ties is None and read_cost(path).training.seconds == 90.0
     whole = "expected all costs of a defense in .*'{}'.*; measure again"
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"seconds": "1"}, "expected a number for costs.seconds"),
+        ({"seconds": "1"}, "expected all costs of a defense in .*: expected a number for costs.seconds"),
         ({"speed": 1}, "expected a key"),
         ({"training": {}}, whole.format("recipe")),
         ({"ties": {"added": 1}}, whole.format("rule")),
         ({"passes": None}, whole.format("passes")),
-        *(({"seconds": seconds}, "expected a time of some images, got") for seconds in (0, -1.0, float("nan"))),
-        ({"images": 0}, "expected a time of some images, got 1.0 s of 0; measure again"),
+        *(({"seconds": seconds}, "expected costs above 0, got") for seconds in (0, -1.0, float("nan"))),
+        *(({key: 0}, "expected costs above 0, got") for key in ("images", "passes", "flops", "parameters")),
+        ({"training": table["training"] | {"beside": -1}}, "expected costs above 0, got .*; measure again"),
     ]
     for change, words in wrong:
         path.write_text(json.dumps(table | change))
@@ -211,14 +212,32 @@ def test_files_of_something_else_are_refused(results: Path) -> None:
             trained(results, masked)
         path_of(results, masked.name).write_bytes(kept)
     header, *rows = (json.loads(line) for line in read_texts(attack_path(results, "ibp")))
-    others = {"split": "train", "data": {"name": "digits"}, "patch": "2x2", "rule": "masked"}
-    for key, value in [*others.items(), ("data", None)]:
-        write_lines(attack_path(results, "ibp"), [header | {key: value}, *rows])
+    others: list[tuple[dict[str, Any], str]] = [
+        ({"split": "train"}, "split"),
+        ({"patch": "2x2"}, "patch"),
+        ({"rule": "masked"}, "rule"),
+        ({"data": {"name": "digits"}}, "name"),
+        ({"data": None}, "name"),
+    ]
+    for change, key in others:
+        write_lines(attack_path(results, "ibp"), [header | change, *rows])
         with pytest.raises(UsageError, match=rf"expected {key} '.*' in .*ibp-attack.jsonl.gz, got"):
             trained(results, ibp)
-    damaged: list[dict[str, Any]] = [{"images": None}, {"evaluations": ["5x5"]}, {"evaluations": [{"patch": "5x5"}]}]
+    write_lines(attack_path(results, "ibp"), [header | {"weights_sha256": None}, *rows])
+    with pytest.raises(UsageError, match=r"expected the digest of weights in .*, got none; make it by python -m"):
+        trained(results, ibp)
+    for wrong in ([header | {"images": 0}], [header | {"images": 1}, [0, 3, 3, 1, 2**70, None]]):
+        write_lines(attack_path(results, "ibp"), wrong)
+        with pytest.raises(UsageError, match=r"expected (rows of an attack|classes as numbers) in .*ibp-attack"):
+            trained(results, ibp)
+    damaged: list[dict[str, Any]] = [
+        {"images": None},
+        {"images": 0},
+        {"evaluations": ["5x5"]},
+        {"evaluations": [{"patch": "5x5"}]},
+    ]
     for change in damaged:
-        write_lines(rows_path(results, "ds-row"), [header | {"evaluations": []} | change])
+        write_lines(rows_path(results, "ds-row"), [header | {"evaluations": [], "kind": "certificates"} | change])
         with pytest.raises(UsageError, match=r"expected rows of an evaluation in .*ds-row.jsonl.gz, got something"):
             trained(results, row)
 

@@ -1,6 +1,7 @@
 """A run made into a model whose card is proven by its rows."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,14 @@ import torch
 
 import bagcert
 from bagcert.errors import UsageError
+from bagcert.evaluation.certifying import Plan, write_rows
+from bagcert.evaluation.header import describe, read_footprint
 from bagcert.evaluation.rows import Evaluation, read_rows
 from bagcert.evaluation.shipping import PATCHES, evaluations_for, ship
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.scorers.saved import load_scorer
 from bagcert.scorers.stored import restored, rounded
+from bagcert.training.folder import RunFolder, save_run
 from tests.evaluation.digit_runs import DIGITS, SMALL, save_view_run
 
 
@@ -54,14 +58,25 @@ def test_ship_stores_rounded_weights_and_certifies_all_test_images(run: Path, tm
 
 def test_logits_are_certified_by_two_mask_alone() -> None:
     scorer = ResidualScorer(ResidualConfig(width=2, kernels=(1,), step="logits"), (8, 8))
-    assert evaluations_for(scorer, "two-mask") == [Evaluation(patch, "two-mask") for patch in PATCHES]
-    assert [entry.rule for entry in evaluations_for(scorer, "masked")][:2] == ["masked", "two-mask"]
+    own = Evaluation("1x1", "two-mask")
+    assert evaluations_for(scorer, own) == [Evaluation(patch, "two-mask") for patch in ("1x1", "2x2", "5x5", "8x8")]
+    assert [entry.rule for entry in evaluations_for(scorer, replace(own, rule="masked"))][:2] == ["masked", "two-mask"]
+    large = ResidualScorer(ResidualConfig(width=2, kernels=(1,), step="logits"), (32, 32))
+    own = Evaluation("5x5", "two-mask")
+    assert evaluations_for(large, own) == [Evaluation(patch, "two-mask") for patch in PATCHES]
 
 
-def test_patches_that_do_not_fit_are_refused_before_anything_is_written(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected a patch"):
-        ship(run, tmp_path / "model", DIGITS, {}, lambda images: None)
-    assert not (tmp_path / "model").exists()
+@pytest.mark.usefixtures("small_patches")
+def test_a_folder_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    scorer, facts = load_scorer(run)
+    doubled = {name: value * 2 for name, value in scorer.state_dict().items()}
+    save_run(RunFolder(other), scorer, doubled, {key: facts[key] for key in ("classes", "data", "patch", "rule")})
+    for wrong in (other, run):  # a run is no folder that something was shipped to, not even itself
+        before = {path.name: path.read_bytes() for path in wrong.iterdir() if path.is_file()}
+        with pytest.raises(UsageError, match="expected an empty folder or one that this run was shipped to, got"):
+            ship(run, wrong, DIGITS, {}, lambda images: None)
+        assert {path.name: path.read_bytes() for path in wrong.iterdir() if path.is_file()} == before
 
 
 @pytest.mark.usefixtures("small_patches")
@@ -76,6 +91,18 @@ def test_views_are_certified_by_their_own_rule(tmp_path: Path) -> None:
         fresh = defense.against(entry.patch).certify(images)
         assert torch.equal(fresh.certified, stored.certified[:60])
     assert len({int(stored.certified.sum()) for stored in rows.results.values()}) == len(SMALL), "or it says little"
+    assert rows.header["footprint"] == {"image_size": [8, 8], "receptive_field": [8, 8]}, "views depend on the patch"
+
+
+def test_rows_of_one_patch_have_the_views_that_hide_it(tmp_path: Path) -> None:
+    defense, facts = bagcert.load(run := save_view_run(tmp_path / "run")), load_scorer(run)[1]
+    about = describe("views", facts, defense, DIGITS, "test", {})
+    write_rows(tmp_path / "rows", defense, Plan([Evaluation("3x3", "unanimous")], 4), DIGITS.split("test"), about)
+    header = read_rows(tmp_path / "rows").header
+    assert header["footprint"] != about["footprint"]
+    expected = defense.against("3x3").scorer.footprint.branches
+    for found, wanted in zip(read_footprint(header["footprint"]).branches, expected, strict=True):
+        assert torch.equal(found.rows, wanted.rows) and torch.equal(found.columns, wanted.columns)
 
 
 @pytest.mark.usefixtures("small_patches")

@@ -46,5 +46,19 @@ def test_everything_else_is_float16_or_as_it_was() -> None:
 
 
 def test_weights_beyond_float16_are_refused() -> None:
-    with pytest.raises(UsageError, match="expected weights within float16, got larger ones; train again"):
-        rounded({"bias": torch.tensor([1e6])})
+    for wrong in (1e6, float("nan")):
+        with pytest.raises(UsageError, match="expected finite weights within float16, got others; train again"):
+            rounded({"bias": torch.tensor([wrong])})
+
+
+def test_matrices_without_their_scales_are_refused() -> None:
+    stored = rounded({"weight": torch.ones(3, 2)})
+    for wrong in (
+        {"weight": stored["weight"]},
+        {**stored, "weight" + SCALE: torch.ones(2)},
+        {**stored, "weight" + SCALE: torch.full((3,), float("nan"))},
+        {**stored, "other" + SCALE: torch.ones(3)},
+        {"weight": torch.ones(3, 2), "weight" + SCALE: torch.ones(3)},
+    ):
+        with pytest.raises(UsageError, match="expected a scale for each output of each 8-bit matrix, got others"):
+            restored(wrong)

@@ -73,7 +73,7 @@ class Descent:
             logits = runs.windows.logits(self.defense.scorer, pixels)
             soft = runs.windows.splice(step.soft(logits), self.clean.soft[runs.image])
             if number % runs.goal.every == 0 or number == self.settings.steps:
-                self.ask(runs, pixels.detach(), self.hopeful(runs, logits.detach(), soft.detach()))
+                self.ask(runs, pixels.detach(), self.hopeful(runs, logits.detach()))
                 kept = (~self.flips.of(runs.image)).nonzero().flatten()
                 if number == self.settings.steps or not len(kept):
                     return
@@ -85,12 +85,12 @@ class Descent:
             moved = (before - self.settings.step_size * slope[kept].sign()).clamp(0, 1)
             pixels = torch.where(runs.windows.painted, moved, before)
 
-    def hopeful(self, runs: Runs, logits: Tensor, soft: Scores) -> Tensor:
+    def hopeful(self, runs: Runs, logits: Tensor) -> Tensor:
         """Which attacks may have changed the class, bool [n]."""
         scorer, predicted = self.defense.scorer, self.clean.predicted[runs.image]
         if isinstance(scorer, HidingScorer):  # its scores are no step from these logits, and cost many passes
             # While all of these give the class, the view that hides nothing is unanimous about it.
-            return (soft.argmax(dim=1) != predicted[:, None, None]).flatten(1).any(dim=1)
+            return (logits.argmax(dim=1) != predicted[:, None, None]).flatten(1).any(dim=1)
         hard = runs.windows.splice(scorer.step.fixed(logits), self.clean.fixed[runs.image])
         return self.defense.rule.predict(read_scores(hard, scorer.step.bounds), self.regions) != predicted
 

@@ -22,6 +22,7 @@ from bagcert.data import Batch, Source
 from bagcert.defenses.defense import Defense
 from bagcert.devices import at_once
 from bagcert.errors import UsageError
+from bagcert.evaluation.header import describe_scores
 from bagcert.evaluation.resuming import need_same
 from bagcert.evaluation.rows import read_texts
 from bagcert.files import append, write_atomically
@@ -77,7 +78,7 @@ def write_attack_rows(
     """
     device = next(defense.scorer.parameters()).device
     size = at_once(BATCH, device)
-    header = {**facts, "kind": "attack", "attack": asdict(settings), "batch": size}
+    header = {**facts, **describe_scores(defense.scorer), "kind": "attack", "attack": asdict(settings), "batch": size}
     done = resume(path, header)
     after_batch(done)
     first, last = -(-done // size), -(-header["images"] // size)
@@ -144,7 +145,10 @@ def read_attack_rows(path: Path) -> AttackRows:
         raise UsageError(
             f"expected {header['images']} rows in {path}, got {len(rows)}; go on to the end: the same command continues"
         )
-    table = torch.tensor([row[1:5] for row in rows], dtype=torch.int64).reshape(-1, 4)
+    try:
+        table = torch.tensor([row[1:5] for row in rows], dtype=torch.int64).reshape(-1, 4)
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(f"expected classes as numbers in {path}, got: {error}; make it by bagcert attack") from error
     labels, predicted, certified, attacked = table.unbind(dim=1)
     return AttackRows(header, labels, predicted, certified == 1, attacked)
 
@@ -154,8 +158,8 @@ def read_attack_lines(path: Path) -> tuple[dict[str, Any], list[list[Any]]]:
     try:
         texts = [text for text in read_texts(path) if text.endswith("\n")]
         header, *rows = (json.loads(text) for text in texts)
-        fits = header["kind"] == "attack" and isinstance(header["images"], int)
-    except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
+        fits = header["kind"] == "attack" and type(header["images"]) is int and header["images"] > 0
+    except (OSError, EOFError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(
             f"expected rows of an attack in {path}, got something else: {error}; make it by bagcert attack"
         ) from error

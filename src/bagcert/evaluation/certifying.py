@@ -49,9 +49,8 @@ def write_rows(
     provers = [Prover(defense.against(entry.patch, entry.rule)) for entry in plan.evaluations]
     for prover in provers:
         prover.check()
-    stored = scores_facts(defense, provers) if plan.scores else {}
     evaluations = [asdict(entry) for entry in plan.evaluations]
-    header = {**facts, **stored, "images": plan.images, "evaluations": evaluations}
+    header = {**facts, **scores_facts(defense, provers, plan.scores), "images": plan.images, "evaluations": evaluations}
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     if BATCH % world:
         raise UsageError(f"expected a number of processes that divides {BATCH}, got {world}; use fewer")
@@ -72,17 +71,22 @@ def write_rows(
         finish(path)
 
 
-def scores_facts(defense: Defense, provers: list[Prover]) -> dict[str, Any]:
-    """What the first line says of scores that are kept: all evaluations must be about the same ones."""
+def scores_facts(defense: Defense, provers: list[Prover], kept: bool) -> dict[str, Any]:
+    """What the first line says of the scores; those that are kept must be the same for all evaluations."""
+    stored = {"scores_stored": True} if kept else {}
     if provers[0].defense.scorer is defense.scorer:
-        return {"scores_stored": True}
+        return stored
     patches = {str(prover.defense.threat) for prover in provers}  # the network looks at images another way for each
     if len(patches) > 1:
+        if not kept:
+            footprint = defense.scorer.footprint
+            size, field = list(footprint.image_size), list(footprint.receptive_field)
+            return {"footprint": {"image_size": size, "receptive_field": field}}
         raise UsageError(
             f"expected one patch for a network whose views depend on it, got {len(patches)} with --scores; "
             "certify each on its own"
         )
-    return {"scores_stored": True, **describe_scores(provers[0].defense.scorer)}
+    return {**stored, **describe_scores(provers[0].defense.scorer)}
 
 
 def certified(batch: Batch, provers: list[Prover], plan: Plan) -> tuple[list[str], Tensor]:

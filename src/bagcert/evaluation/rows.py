@@ -131,11 +131,11 @@ def parse_lines(path: Path) -> Lines:
         texts = list(read_texts(path))
         header = json.loads(texts[0])
         evaluations = [Evaluation(**entry) for entry in header["evaluations"]]
-        if type(header["images"]) is not int:
-            raise TypeError(f"{header['images']!r} images")
+        if type(header["images"]) is not int or header["images"] < 1 or header.get("kind") == "attack":
+            raise ValueError(f"{header['images']!r} images of kind {header.get('kind')}")
         whole = texts[-1].endswith("\n")
         parsed = [json.loads(text) for text in (texts[1:] if whole else texts[1:-1])]
-    except (OSError, EOFError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (OSError, EOFError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(
             f"expected rows of an evaluation in {path}, got something else: {error}; make it by bagcert certify"
         ) from error

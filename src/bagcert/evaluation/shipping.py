@@ -18,28 +18,37 @@ from bagcert.scorers import Scorer
 from bagcert.scorers.hiding import HidingScorer
 from bagcert.scorers.saved import CONFIG, WEIGHTS, load_scorer
 from bagcert.scorers.stored import rounded
-from bagcert.threats import parse_threat
 
 PATCHES = ("2x2", "5x5", "8x8", "10x10", "1x24", "24x1")
 ROWS = "rows.jsonl.gz"
 
 
-def evaluations_for(scorer: Scorer, own: str) -> list[Evaluation]:
-    """Every patch of the card by every rule that applies: votes have all but that of views, the rest their own and
-    `two-mask`."""
+def evaluations_for(scorer: Scorer, own: Evaluation) -> list[Evaluation]:
+    """The model's own patch and all others that fit, by every rule that applies.
+
+    Votes have all rules but that of views, the rest their own and `two-mask`.
+    """
     if isinstance(scorer, HidingScorer):
         rules = [Unanimous.name]
     else:
-        rules = list(NAMED_RULES) if scorer.step.bounds == (0, 1) else list(dict.fromkeys([own, "two-mask"]))
-    return [Evaluation(patch, rule) for patch in PATCHES for rule in rules]
+        rules = list(NAMED_RULES) if scorer.step.bounds == (0, 1) else list(dict.fromkeys([own.rule, "two-mask"]))
+    sides = {patch: tuple(int(side) for side in patch.split("x")) for patch in PATCHES}
+    height, width = scorer.footprint.image_size
+    fitting = [patch for patch, (high, wide) in sides.items() if high <= height and wide <= width]
+    patches = fitting if own.patch in fitting else [own.patch, *fitting]
+    return [Evaluation(patch, rule) for patch in patches for rule in rules]
 
 
 def store_rounded(run: Path, out: Path) -> None:
     """Copy a run with its weights rounded; the config names the new digest."""
     scorer, card = load_scorer(run)
     content = pack_tensors(rounded(scorer.state_dict()), {})
-    write_atomically(out / WEIGHTS, content)
     card = {**card, "weights_sha256": sha256(content)}
+    if (out / CONFIG).exists():  # begun before: the same run, or another one
+        if load_scorer(out)[1]["weights_sha256"] != card["weights_sha256"]:
+            raise UsageError(f"expected an empty folder or one that this run was shipped to, got {out}; choose another")
+        return
+    write_atomically(out / WEIGHTS, content)
     write_json(out / CONFIG, card)
 
 
@@ -47,19 +56,16 @@ def ship(
     run: Path, out: Path, dataset: Dataset, facts: dict[str, Any], after_batch: Callable[[int], None]
 ) -> dict[str, Any]:
     """Store the run in `out`, certify all test images on the CPU in float32, and complete the card."""
-    size = load_scorer(run)[0].footprint.image_size
-    for patch in PATCHES:
-        parse_threat(patch, size)  # refuses what does not fit, before anything is written
-    if not (out / CONFIG).exists():
-        store_rounded(run, out)
+    store_rounded(run, out)
     defense = load(out)
     _, card = load_scorer(out)
     if card["data"]["digest"] != dataset.digest:
         raise UsageError(f"expected the data that the run was trained on, got another digest of {dataset.name}")
     plain = out / ROWS.removesuffix(".gz")
+    own = Evaluation(card["patch"], card["rule"])
     about = describe(out.name, card, defense, dataset, "test", {"device": "CPU"})
     test = dataset.split("test")
-    write_rows(plain, defense, Plan(evaluations_for(defense.scorer, card["rule"]), len(test)), test, about, after_batch)
+    write_rows(plain, defense, Plan(evaluations_for(defense.scorer, own), len(test)), test, about, after_batch)
     write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))
     card = {**card, **facts, "test": card_table(out / ROWS)}
     write_json(out / CONFIG, card)

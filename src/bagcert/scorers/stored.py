@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
@@ -24,13 +25,19 @@ def rounded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         else:
             stored[name] = value.half()
     if not all(bool(value.isfinite().all()) for value in stored.values() if value.is_floating_point()):
-        raise UsageError("expected weights within float16, got larger ones; train again with a smaller learning rate")
+        raise UsageError("expected finite weights within float16, got others; train again with a smaller learning rate")
     return stored
 
 
 def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The inverse, but for what rounding took; tensors that were stored whole stay as they are."""
     scales = {name.removesuffix(SCALE): value for name, value in stored.items() if name.endswith(SCALE)}
+    matrices = {name: value for name, value in stored.items() if value.dtype == torch.int8}
+    fits = scales.keys() == matrices.keys() and all(
+        scale.shape == matrices[name].shape[:1] and bool(scale.isfinite().all()) for name, scale in scales.items()
+    )
+    if not fits:
+        raise UsageError("expected a scale for each output of each 8-bit matrix, got others; copy the model again")
     return {
         name: value.float() * per_output(scales[name], value) if name in scales else value
         for name, value in stored.items()
@@ -40,7 +47,7 @@ def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def is_matrix(value: Tensor) -> bool:
     """A layer's weights, [outputs, inputs, ...]; learned positions, [1 c i j], are none."""
-    return value.dim() in (2, 4) and value.shape[0] > 1
+    return value.dim() in (2, 4) and value.shape[0] > 1 and value.numel() > 0
 
 
 def per_output(scale: Tensor, value: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """What a defense costs: the small JSON file that the GPU run leaves beside its rows."""
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -48,8 +49,11 @@ class Cost:
     ties: Ties | None = None
 
     def __post_init__(self) -> None:
-        if not (0 < self.seconds < float("inf") and self.images > 0):
-            raise UsageError(f"expected a time of some images, got {self.seconds} s of {self.images}; measure again")
+        positive = (self.seconds, self.images, self.passes, self.flops, self.parameters)
+        spent = self.training
+        others = (spent.seconds, spent.epochs, spent.beside, 0 if self.ties is None else self.ties.added)
+        if not (all(0 < number < math.inf for number in positive) and all(0 <= each < math.inf for each in others)):
+            raise UsageError(f"expected costs above 0, got {positive} and {others}")
 
     @property
     def on_gpu(self) -> bool:
@@ -68,5 +72,5 @@ def read_cost(path: Path) -> Cost:
             if table.get(key) is not None:
                 table[key] = read_config(kind, table[key], key)
         return read_config(Cost, {key: value for key, value in table.items() if value is not None}, "costs")
-    except TypeError as error:  # a key is missing
+    except (TypeError, UsageError) as error:  # also where a key is missing
         raise UsageError(f"expected all costs of a defense in {path}, got: {error}; measure again") from error

@@ -10,6 +10,7 @@ from bagcert.evaluation.accuracies import Accuracies
 from bagcert.evaluation.attacked import AttackRows, read_attack_rows
 from bagcert.evaluation.comparison.costs import Cost, read_cost
 from bagcert.evaluation.comparison.plan import (
+    COMMAND,
     DATA,
     MAIN_PATCH,
     OURS,
@@ -64,7 +65,7 @@ def trained(results: Path, rival: Rival) -> Standing:
     rows = [read_rows(path) for path in (rows_path(results, part) for part in rival.parts) if path.exists()]
     if not rows:
         return Standing(rival.name, False, rival.rules)
-    weights = Weights(rival.name, str(rows[0].header.get("weights_sha256")), rival.rules[0])
+    weights = Weights(rival.name, rows[0].header.get("weights_sha256"), rival.rules[0])
     found: dict[Evaluation, Accuracies] = {}
     for part in rows:
         need_owner(part.path, part.header, model=rival.name)
@@ -84,7 +85,7 @@ class Weights:
     """Whose attack and costs are wanted; those of other weights are of another training, and left out."""
 
     name: str
-    digest: str
+    digest: str | None
     rule: str  # its own
 
     def attack(self, path: Path) -> AttackRows | None:
@@ -105,8 +106,10 @@ class Weights:
 def need_owner(path: Path, header: dict[str, Any], **wanted: str) -> None:
     """Refuse rows of something else: weights alone do not tell, for two rivals share them."""
     data = header.get("data")
-    need_facts(path, header | {"data": data.get("name") if isinstance(data, dict) else data}, data=DATA, split=SPLIT)
-    need_facts(path, header, **wanted)
+    need_facts(path, data if isinstance(data, dict) else {}, name=DATA)
+    need_facts(path, header, split=SPLIT, **wanted)
+    if not isinstance(header.get("weights_sha256"), str):
+        raise UsageError(f"expected the digest of weights in {path}, got none; make it by {COMMAND}")
 
 
 def need_facts(path: Path, facts: dict[str, Any], **wanted: str) -> None:
