@@ -15,7 +15,6 @@ from bagcert.errors import unknown_name
 from bagcert.evaluation.comparison.costs import Training, read_cost
 from bagcert.evaluation.comparison.plan import OURS, RIVALS, Rival, attack_path, cost_path, rows_path
 from bagcert.files import read_json, read_tensors, write_atomically
-from bagcert.scorers.interval import IntervalScorer
 from bagcert.scorers.networks import kind_of
 from bagcert.scorers.saved import load_scorer
 from bagcert.training.folder import RunFolder, save_run
@@ -149,13 +148,10 @@ def training_facts(facts: dict[str, Any], recipe: str) -> Training:
 
 @contextmanager
 def one_precision(subject: Subject) -> Iterator[Subject]:
-    """Certify, attack and measure in one arithmetic, which the rows name: bfloat16 on a GPU, as in training.
-
-    Interval bounds are computed in float64 whatever is asked for.
-    """
+    """Certify, attack and measure in one arithmetic, which the rows name: bfloat16 on a GPU, as in training."""
     scorer = subject.defense.scorer
     device = next(scorer.parameters()).device
     half = device.type == "cuda"
-    precision = "float64" if isinstance(scorer, IntervalScorer) else "bfloat16" if half else "float32"
+    precision = scorer.own_type or ("bfloat16" if half else "float32")
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
         yield replace(subject, header={**subject.header, "precision": precision})

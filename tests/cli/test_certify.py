@@ -16,7 +16,7 @@ from bagcert.evaluation.intervals import wilson
 from bagcert.evaluation.rows import Evaluation, read_rows
 from bagcert.evaluation.scores import read_chunk, scores_folder
 from tests.cli.calling import call
-from tests.evaluation.digit_runs import DIGITS, save_digit_run
+from tests.evaluation.digit_runs import DIGITS, save_digit_run, save_view_run
 
 CHOICES = ["--patch", "1x1", "--patch", "1x3", "--rule", "every-region", "--rule", "two-mask"]
 
@@ -61,6 +61,14 @@ def test_every_rule_times_every_patch(
     assert header["weights_sha256"] and header["data"]["digest"] == DIGITS.digest and header["split"] == "test"
     assert header["footprint"]["receptive_field"] == [5, 5] and header["scores"]["bounds"] == [0, 1]
     assert header["versions"]["torch"] == torch.__version__ and header["device"].startswith("CPU")
+
+
+def test_interval_bounds_name_their_own_arithmetic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = save_view_run(tmp_path / "run")
+    assert call(monkeypatch, "certify", str(run), "--limit", "2", "--out", str(tmp_path / "rows.jsonl"), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["arithmetic"].startswith("torch, cpu, float64, ")
 
 
 def test_defaults_are_the_cards_and_the_same_command_continues(

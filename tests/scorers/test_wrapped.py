@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import bagcert
+from bagcert.defenses.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.scorers.wrapped import wrap
 from bagcert.threats import Footprint, parse_threat
@@ -338,3 +339,19 @@ def test_a_network_in_training_mode_does_not_score() -> None:
     scorer = wrap(nn.Conv2d(3, 4, 3, padding=1), 6)
     with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):
         scorer.scores(torch.rand(1, 3, 6, 6))
+
+
+def test_images_take_the_type_of_the_weights_that_have_one() -> None:
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.times = nn.Parameter(torch.ones(1, dtype=torch.int8), requires_grad=False)
+            self.conv = nn.Conv2d(1, 2, 3, padding=1)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.conv(images) * self.times  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    defense = Defense.build(wrap(Counted().eval(), 8, channels=1), "two-mask", "2x2", ("a", "b"))
+    images = torch.rand(3, 1, 8, 8)
+    assert torch.equal(defense.scores(images).values, defense.scores(images.double()).values)

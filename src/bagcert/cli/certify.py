@@ -67,7 +67,8 @@ def certify(
 
 def means(defense: Defense, place: torch.device) -> dict[str, object]:
     """By what scores are computed: versions, device, and the arithmetic that `bagcert audit` tries by default."""
-    arithmetic = str(Program(device=place.type, batch=defense.batch_size))
+    program = Program(device=place.type, batch=defense.batch_size)
+    arithmetic = str(program).replace(program.dtype, defense.scorer.own_type or program.dtype)
     return {"versions": versions(), "device": device_name(place), "arithmetic": arithmetic}
 
 

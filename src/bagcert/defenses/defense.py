@@ -89,11 +89,12 @@ class Defense:
     def scores(self, images: Images) -> IntegerScores:
         """The integer scores of images [b c h w] with pixels in [0, 1]."""
         self._check(images)
-        weight = next(self.scorer.parameters())
+        device = next(self.scorer.parameters()).device
+        kind = next((each.dtype for each in self.scorer.parameters() if each.is_floating_point()), images.dtype)
         parts = []
         for start in range(0, len(images), self.batch_size):
             part = images[start : start + self.batch_size]
-            filled = torch.zeros(self.batch_size, *images.shape[1:], dtype=weight.dtype, device=weight.device)
+            filled = torch.zeros(self.batch_size, *images.shape[1:], dtype=kind, device=device)
             filled[: len(part)] = part
             parts.append(self.scorer.scores(filled.contiguous(memory_format=torch.channels_last))[: len(part)])
         scores = torch.cat(parts) if len(parts) > 1 else parts[0]  # of many classes a copy is large

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ class Scorer(nn.Module, ABC):
 
     footprint: Footprint  # which scores a patch can reach
     step: ScoreStep
+    own_type: ClassVar[str] = ""  # what scores are computed in, where that is not for the caller to say
 
     @abstractmethod
     def logits(self, images: Images) -> Tensor:

@@ -61,6 +61,7 @@ class IntervalScorer(HidingScorer):
     what real numbers would give: `boxes.py` has the proof. They do not depend on the batch or the order of sums.
     """
 
+    own_type: ClassVar[str] = "float64"
     config: IntervalConfig
     opened: Tensor  # how far the hidden rectangles are open in training, 0 to 1
 
