@@ -250,6 +250,10 @@ def test_folders_that_are_none_are_refused(results: Path, tmp_path: Path) -> Non
     page.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"expected text in .*comparison.md, got: .*; move it away for a new page"):
         write_page(page.parent, standings(results))
+    page.write_text("# My page\n")
+    with pytest.raises(UsageError, match=r"expected <!-- accuracies --> in .*comparison.md, got none; put it where"):
+        write_page(page.parent, standings(results))
+    assert page.read_text() == "# My page\n"
 
 
 def tied(predicted: int, rivals: tuple[int, ...], gap: int) -> torch.Tensor:
