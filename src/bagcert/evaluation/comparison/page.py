@@ -6,6 +6,7 @@ from bagcert.errors import UsageError
 from bagcert.evaluation.comparison.figure import NAME, draw_comparison
 from bagcert.evaluation.comparison.standings import Standing
 from bagcert.evaluation.comparison.tables import TABLES, blank_page, filled
+from bagcert.evaluation.pages import place_of
 from bagcert.files import write_atomically
 
 PAGE = "comparison.md"
@@ -18,9 +19,11 @@ def write_page(out: Path, found: list[Standing]) -> list[Path]:
         text = page.read_text(encoding="utf-8") if page.exists() else blank_page()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"expected text in {page}, got: {error}; move it away for a new page") from error
-    missing = [mark for name in TABLES for mark in (f"<!-- {name} -->", f"<!-- /{name} -->") if mark not in text]
-    if missing:
-        raise UsageError(f"expected {missing[0]} in {page}, got none; put it where a table goes, or move the page away")
+    for name in TABLES:
+        if not place_of(name).search(text):
+            raise UsageError(
+                f"expected <!-- {name} --> in {page}, got none; put it where a table goes, or move the page away"
+            )
     write_atomically(page, filled(text, found).encode())
     drawn = draw_comparison(found)
     if drawn is None:
