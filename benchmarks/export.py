@@ -42,7 +42,7 @@ from benchmarks.calling import call
 
 RESULTS = Path(__file__).parent / "results" / "export.json"
 PAGE = Path(__file__).parents[1] / "docs" / "deploy.md"
-BANDS = {"cifar10": GuardBand(slack=1), "cifar10-votes": GuardBand(uncertain=1e-3)}
+BANDS = {"cifar10-small": GuardBand(slack=1), "cifar10-votes": GuardBand(uncertain=1e-3)}
 RULES = ("every-region", "two-mask")
 TIMED, ROUNDS, MEMORY_BATCH = 32, 5, 64
 SHOWN = {

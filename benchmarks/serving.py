@@ -1,6 +1,6 @@
 """What a server keeps of its model's speed under load, written to benchmarks/results/: make load
 
-    python -m benchmarks.serving --model cifar10 --clients 32 --seconds 120
+    python -m benchmarks.serving --model cifar10-small --clients 32 --seconds 120
 
 Clients send single test images over kept connections as fast as they are answered, and every answer is compared with
 what `Defense.certify` said offline. The raw speed is that of the network alone on full batches, with as many threads.
@@ -89,7 +89,7 @@ def memory(process: int) -> float:
 
 
 def measure(
-    model: Annotated[str, typer.Option(help="a shipped model")] = "cifar10",
+    model: Annotated[str, typer.Option(help="a shipped model")] = "cifar10-small",
     clients: Annotated[int, typer.Option(min=1)] = 32,
     seconds: Annotated[float, typer.Option(help="of load, in all")] = 120.0,
     parts: Annotated[int, typer.Option(help="that the load is cut into", min=1)] = 4,

@@ -1,7 +1,7 @@
 """Attack what is certified, many times: no class may change. Counts runs and flips into benchmarks/results/.
 
-    python -m benchmarks.soundness cifar10               (12,000 runs, for a GPU)
-    python -m benchmarks.soundness cifar10 --runs 200 --steps 20 --out /tmp/x.json    (a first look on two cores)
+    python -m benchmarks.soundness cifar10-small               (12,000 runs, for a GPU)
+    python -m benchmarks.soundness cifar10-small --runs 200 --steps 20 --out /tmp/x.json    (a first look on two cores)
 
 Certified test images of a model, several patch shapes, sum and masking rules: the network's own scores go through
 `two-mask`, its votes (logit at least 0) through every rule; a network that votes has no other scores. Each image is
@@ -74,7 +74,7 @@ def count(defense: bagcert.Defense, source: Source, runs: int, settings: AttackS
 
 
 def main(
-    model: Annotated[str, typer.Argument(help="a shipped model or a run folder")] = "cifar10",
+    model: Annotated[str, typer.Argument(help="a shipped model or a run folder")] = "cifar10-small",
     runs: Annotated[int, typer.Option(help="descents in all", min=1)] = 12_000,
     steps: Annotated[int, typer.Option(help="of each descent")] = AttackSettings.steps,
     patch: Annotated[list[str] | None, typer.Option(help="several shapes if none is given")] = None,

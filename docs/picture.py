@@ -19,7 +19,7 @@ BLUE, RED = "#1f6feb", "#d1242f"
 
 
 def main() -> None:
-    defense = bagcert.load("cifar10")
+    defense = bagcert.load("cifar10-small")
     batch = next(load_dataset("cifar10").split("test").batches(64, "cpu"))
     certificate = defense.certify(batch.images)
     assert certificate.lead is not None

@@ -87,14 +87,14 @@ def test_weights_of_the_same_training_are_taken_over(bench: Bench, monkeypatch: 
 
 
 def test_of_a_shipped_model_only_costs_are_measured(bench: Bench) -> None:
-    assert measure("cifar10", bench).endswith("s for 10,000 images")
-    assert [path.name for path in (bench.results / "rivals").iterdir()] == ["cifar10.json"]
-    cost = standing_of("cifar10", bench).cost
+    assert measure("cifar10-small", bench).endswith("s for 10,000 images")
+    assert [path.name for path in (bench.results / "rivals").iterdir()] == ["cifar10-small.json"]
+    cost = standing_of("cifar10-small", bench).cost
     assert cost is not None and cost.passes == 1 and cost.parameters > 10**6
-    assert cost.training.seconds == card("cifar10")["seconds"] and is_done("cifar10", bench)
-    path = cost_path(bench.results, "cifar10")
+    assert cost.training.seconds == card("cifar10-small")["seconds"] and is_done("cifar10-small", bench)
+    path = cost_path(bench.results, "cifar10-small")
     path.write_text(path.read_text().replace(cost.weights_sha256, "0"))
-    assert not is_done("cifar10", bench), "it has been shipped anew since"
+    assert not is_done("cifar10-small", bench), "it has been shipped anew since"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_efforts_are_those_that_the_page_states() -> None:
 
 def test_runs_are_found_by_pattern_and_follow_each_other() -> None:
     names = matching(["*"])
-    assert names[:4] == ["cifar10", "cifar10-votes", "ds-column", "mask-ds"] and names[-1] == "bagcert"
+    assert names[:4] == ["cifar10-small", "cifar10-votes", "ds-column", "mask-ds"] and names[-1] == "bagcert"
     assert matching(["ds-*"]) == ["ds-column", "ds-row", "ds-block"]
     with pytest.raises(UsageError, match=r"expected a rival or shipped model in .* got 'ipb'; did you mean 'ibp'"):
         matching(["ipb"])
@@ -178,7 +178,7 @@ def test_jobs_are_what_is_left(bench: Bench) -> None:
     assert found[:5] == [*slow, quick]
     assert sorted(name for job in found for name in job) == sorted(rival.name for rival in RIVALS)
     prepare(["ds-row"], bench)
-    assert jobs(["cifar10", "ds-row", "ibp"], bench) == [["ibp"]]
+    assert jobs(["cifar10-small", "ds-row", "ibp"], bench) == [["ibp"]]
 
 
 def test_costs_of_a_lost_run_are_not_those_of_another(bench: Bench) -> None:

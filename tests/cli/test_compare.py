@@ -26,7 +26,7 @@ def test_json_holds_all_that_is_there(
     fill(tmp_path)
     assert call(monkeypatch, "compare", "--json", "--results", str(tmp_path)) == 0
     found = {entry["defense"]: entry for entry in json.loads(capsys.readouterr().out)["defenses"]}
-    assert found["cifar10"]["ours"] and found["cifar10"]["cost"] is None
+    assert found["cifar10-small"]["ours"] and found["cifar10-small"]["cost"] is None
     column = found["ds-column"]
     assert len(column["results"]) == 15 and column["cost"]["ties"] == {"rule": "lower index wins", "added": 7}
     first = {"patch": "5x5", "rule": "largest-region", "images": 200, "clean_accuracy": 0.5, "certified_accuracy": 0.25}

@@ -66,7 +66,7 @@ def test_ablations_are_exported_too(images: Tensor) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["cifar10", "cifar10-votes"])
+@pytest.mark.parametrize("model", ["cifar10-small", "cifar10-votes"])
 def test_shipped_models_on_real_images(model: str, cifar10_dir: Path) -> None:
     defense = bagcert.load(model)
     images = next(load_dataset("cifar10", cifar10_dir).split("test").batches(32, "cpu")).images
@@ -140,7 +140,7 @@ def test_a_network_that_counts_its_images_is_refused() -> None:
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("graph") / "model.onnx"
     with pytest.MonkeyPatch.context() as patch:
-        assert call(patch, "export", "cifar10", "--out", str(path)) == 0
+        assert call(patch, "export", "cifar10-small", "--out", str(path)) == 0
     return path
 
 
@@ -160,7 +160,7 @@ def test_onnxruntime_needs_nothing_of_ours(exported: Path) -> None:
 
 def test_the_metadata_says_what_a_certificate_means(exported: Path) -> None:
     entries = {entry.key: entry.value for entry in onnx.load(exported).metadata_props}
-    stored = card("cifar10")
+    stored = card("cifar10-small")
     assert (entries["threat"], entries["rule"], entries["guard_band"]) == ("5x5", "two-mask", "none")
     assert json.loads(entries["classes"]) == stored["classes"]
     assert entries["weights_sha256"] == stored["weights_sha256"] and entries["bagcert"]
@@ -169,8 +169,8 @@ def test_the_metadata_says_what_a_certificate_means(exported: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("cifar10", "--out", "model.pt"), "expected --out to end in .onnx, got model.pt"),
-        (("cifar10", "--out", "model.onnx", "--rule", "masked"), "to export, got 'masked'"),
+        (("cifar10-small", "--out", "model.pt"), "expected --out to end in .onnx, got model.pt"),
+        (("cifar10-small", "--out", "model.onnx", "--rule", "masked"), "to export, got 'masked'"),
         (("cifar10-votes", "--out", "model.onnx", "--slack", "1"), "expected --uncertain for a model that votes"),
         (("cifar11", "--out", "model.onnx"), "expected a run folder or a model in"),
     ],
@@ -190,7 +190,7 @@ def test_wrong_orders_leave_nothing_behind(
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("bagcert.deploy.packages.find_spec", lambda name: None if name == "onnxscript" else object())
-    assert call(monkeypatch, "export", "cifar10", "--out", "model.onnx") == 2
+    assert call(monkeypatch, "export", "cifar10-small", "--out", "model.onnx") == 2
     assert "got no onnxscript; pip install 'bagcert[all]'" in capsys.readouterr().err
 
 

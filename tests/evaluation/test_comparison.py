@@ -129,13 +129,13 @@ def test_broken_proofs_are_shown(results: Path) -> None:
 
 def test_rows_and_costs_of_other_weights_are_left_out(results: Path) -> None:
     fill_cost(results, "mask-bn", "other", 1.0)
-    fill_cost(results, "cifar10", "other", 1.0)
+    fill_cost(results, "cifar10-small", "other", 1.0)
     names = {standing.name: standing for standing in standings(results)}
     assert names["mask-bn"].cost is None and names["mask-bn"].results
-    assert names["cifar10"].cost is None
-    fill_cost(results, "cifar10", card("cifar10")["weights_sha256"], 1.0)
+    assert names["cifar10-small"].cost is None
+    fill_cost(results, "cifar10-small", card("cifar10-small")["weights_sha256"], 1.0)
     ours = standings(results)[0]
-    assert ours.name == "cifar10" and ours.cost is not None and ours.cost.seconds == 1.0
+    assert ours.name == "cifar10-small" and ours.cost is not None and ours.cost.seconds == 1.0
     header, *rows = (json.loads(line) for line in read_texts(rows_path(results, "ibp-2x2")))
     write_lines(rows_path(results, "ibp-2x2"), [header | {"weights_sha256": "other"}, *rows])
     assert line_of("ibp", "unanimous", standings(results))[3] == "not run yet"
@@ -175,7 +175,7 @@ def test_the_figure_shows_all_that_is_there(results: Path) -> None:
         assert f">{name}" in drawn.svg
     (results / "nothing").mkdir()
     ours = draw_comparison(standings(results / "nothing"))
-    assert ours is not None and ">ibp" not in ours.svg and ">cifar10" in ours.svg
+    assert ours is not None and ">ibp" not in ours.svg and ">cifar10-small" in ours.svg
     assert draw_comparison([Standing("ibp", False, ("unanimous",))]) is None
 
 

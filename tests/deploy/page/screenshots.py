@@ -21,8 +21,8 @@ PHONE: dict[str, Any] = {"viewport": {"width": 360, "height": 760}, "device_scal
 
 
 def main() -> None:
-    model = small_model(load("cifar10"))
-    model.name = "cifar10"
+    model = small_model(load("cifar10-small"))
+    model.name = "cifar10-small"
     chromium = shutil.which("chromium")
     with (
         serving(model, sample_pictures("cifar10", model, None)) as served,

@@ -29,7 +29,7 @@ def shipped(cifar10_dir: Path) -> Iterator[Served]:
         Sample(image.permute(1, 2, 0).numpy(), classes[label])
         for image, label in zip(images, labels.tolist(), strict=True)
     ]
-    with serving(small_model(load("cifar10")), samples) as served:
+    with serving(small_model(load("cifar10-small")), samples) as served:
         yield served
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 @contextmanager
 def serving(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server of the shipped model and its address; it listens when it has told that."""
-    command = [sys.executable, "-m", "bagcert", "serve", "cifar10", "--threads", "1", "--data-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "bagcert", "serve", "cifar10-small", "--threads", "1", "--data-dir", str(tmp_path)]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -66,8 +66,8 @@ def test_after_a_kill_the_same_address_gives_the_same_answers(tmp_path: Path) ->
     with serving(tmp_path, "--port", port) as (_, again):
         assert again == url
         assert ask(again, *pictures) == before
-    drawn = sample_pictures("cifar10", small_model(load("cifar10")), tmp_path)
-    wanted = load("cifar10").certify(to_images([each.pixels for each in drawn[:3]]))
+    drawn = sample_pictures("cifar10", small_model(load("cifar10-small")), tmp_path)
+    wanted = load("cifar10-small").certify(to_images([each.pixels for each in drawn[:3]]))
     assert [answer["class"] for answer in before["answers"]] == wanted.predicted.tolist()
     assert [answer["certified"] for answer in before["answers"]] == wanted.certified.tolist()
 
@@ -94,14 +94,14 @@ def test_what_was_accepted_is_answered_before_the_end(tmp_path: Path) -> None:
 def test_an_address_in_use_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert call(monkeypatch, "serve", "cifar10", "--port", port) == 2
+        assert call(monkeypatch, "serve", "cifar10-small", "--port", port) == 2
     assert f"expected a free address, got 127.0.0.1:{port} (Address already in use)" in capsys.readouterr().err
 
 
 def test_a_rule_that_the_model_is_not_fit_for_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(monkeypatch, "serve", "cifar10", "--rule", "masked", "--port", "0") == 2
+    assert call(monkeypatch, "serve", "cifar10-small", "--rule", "masked", "--port", "0") == 2
     assert "expected scores of at least 0 for rule 'masked'" in capsys.readouterr().err
 
 
@@ -110,7 +110,7 @@ def test_tokens_that_no_header_carries_are_refused(
     token: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BAGCERT_TOKEN", "")
-    assert call(monkeypatch, "serve", "cifar10", "--token", token) == 2
+    assert call(monkeypatch, "serve", "cifar10-small", "--token", token) == 2
     assert "expected a token of printable ASCII characters, got an empty or another one" in capsys.readouterr().err
 
 
@@ -125,12 +125,12 @@ def test_an_open_address_is_remarked_on(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("bagcert.deploy.serving.find_spec", lambda name: None if name == "uvicorn" else object())
-    assert call(monkeypatch, "serve", "cifar10") == 2
+    assert call(monkeypatch, "serve", "cifar10-small") == 2
     assert "got no uvicorn; pip install 'bagcert[all]'" in capsys.readouterr().err
 
 
 def test_samples_are_the_first_test_images(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
-    model = small_model(load("cifar10"))
+    model = small_model(load("cifar10-small"))
     assert [each.name for each in sample_pictures("cifar10", model, tmp_path)][:2] == ["a drawn 0", "a drawn 1"]
     (tmp_path / "test_batch.bin").write_bytes(tiny_cifar10.batches["test_batch.bin"])
     samples = sample_pictures("cifar10", model, tmp_path)

@@ -1,10 +1,10 @@
 """What the figures need: which models and runs, against which patches, and where their rows lie.
 
-results/sweep/rf7-m0.50.jsonl.gz         a model of the sweep: certificates of all test images
-results/sweep/rf7-m0.50-attack.jsonl.gz  the same model: an attack on the first 1,000
-results/score-functions/sigmoid-3.jsonl  a run's accuracies over training, on the validation split
-results/shapes/cifar10.jsonl.gz          a shipped model: certificates against patches of every size and form
-results/bounds/cifar10-5x5.jsonl.gz      a shipped model: an attack on its first test images
+results/sweep/rf7-m0.50.jsonl.gz           a model of the sweep: certificates of all test images
+results/sweep/rf7-m0.50-attack.jsonl.gz    the same model: an attack on the first 1,000
+results/score-functions/sigmoid-3.jsonl    a run's accuracies over training, on the validation split
+results/shapes/cifar10-small.jsonl.gz      a shipped model: certificates against patches of every size and form
+results/bounds/cifar10-small-5x5.jsonl.gz  a shipped model: an attack on its first test images
 """
 
 import json
