@@ -24,13 +24,14 @@ def network(
     kernels: tuple[int, ...] = (3, 1, 3),
     positions: bool = False,
     members: int = 1,
+    mirrored: bool = False,
 ) -> ResidualScorer:
     """Receptive field 7, random weights, and norms whose shift makes padding differ from any real feature."""
     torch.manual_seed(0)
     strides = (stride, *[1] * (len(kernels) - 1))
     config = ResidualConfig(4, 3, 16, kernels, strides, paths=2, shake=False, positions=positions, step=step)
-    if members > 1:
-        config = EnsembleConfig(**vars(config), members=members)
+    if members > 1 or mirrored:
+        config = EnsembleConfig(**vars(config), members=members, mirrored=mirrored)
     scorer = config.build(SIZE, (0.0,), (1.0,)).eval()
     for module in scorer.modules():
         if isinstance(module, ResidualScorer) and module.positions is not None:
@@ -56,12 +57,17 @@ def attacked_everywhere(scorer: Scorer, threat: Threat) -> tuple[Windows, Tensor
 THREATS = ["5x5", "1x1", "1x20", "18x2", "7x11"]
 
 
-@pytest.mark.parametrize(("positions", "members"), [(False, 1), (True, 1), (True, 3)])
+@pytest.mark.parametrize(
+    ("positions", "members", "mirrored"),
+    [(False, 1, False), (True, 1, False), (True, 3, False), (True, 1, True), (True, 2, True)],
+)
 @pytest.mark.parametrize("patch", THREATS)
 @torch.no_grad()
-def test_spliced_scores_are_those_of_the_whole_image(patch: str, positions: bool, members: int) -> None:
+def test_spliced_scores_are_those_of_the_whole_image(
+    patch: str, positions: bool, members: int, mirrored: bool
+) -> None:
     """In float64 to the last digits, so the window is exact; in float32 the integers differ by rounding: one unit."""
-    scorer = network(positions=positions, members=members)
+    scorer = network(positions=positions, members=members, mirrored=mirrored)
     windows, pixels, whole, clean = attacked_everywhere(scorer, parse_threat(patch, SIZE))
     assert windows.cropped
     fixed = scorer.step.fixed(windows.logits(scorer, pixels))

@@ -19,6 +19,8 @@ from bagcert.scorers.stored import restored, rounded
 from bagcert.training.folder import RunFolder, save_run
 from tests.evaluation.digit_runs import DIGITS, SMALL, save_view_run
 
+CPU = torch.device("cpu")
+
 
 @pytest.fixture
 def small_patches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +30,7 @@ def small_patches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_patches")
 def test_ship_stores_rounded_weights_and_certifies_all_test_images(run: Path, tmp_path: Path) -> None:
     counted: list[int] = []
-    card = ship(run, tmp_path / "model", DIGITS, {"command": "bagcert train digits"}, counted.append)
+    card = ship(run, tmp_path / "model", DIGITS, CPU, {"command": "bagcert train digits"}, counted.append)
     test = DIGITS.split("test")
     assert sum(counted) == len(test)
     assert card["command"] == "bagcert train digits"
@@ -75,14 +77,14 @@ def test_a_folder_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
     for wrong in (other, run):  # a run is no folder that something was shipped to, not even itself
         before = {path.name: path.read_bytes() for path in wrong.iterdir() if path.is_file()}
         with pytest.raises(UsageError, match="expected an empty folder or one that this run was shipped to, got"):
-            ship(run, wrong, DIGITS, {}, lambda images: None)
+            ship(run, wrong, DIGITS, CPU, {}, lambda images: None)
         assert {path.name: path.read_bytes() for path in wrong.iterdir() if path.is_file()} == before
 
 
 @pytest.mark.usefixtures("small_patches")
 def test_views_are_certified_by_their_own_rule(tmp_path: Path) -> None:
     run = save_view_run(tmp_path / "run")
-    card = ship(run, tmp_path / "model", DIGITS, {}, lambda images: None)
+    card = ship(run, tmp_path / "model", DIGITS, CPU, {}, lambda images: None)
     assert [(row["patch"], row["rule"]) for row in card["test"]] == [(patch, "unanimous") for patch in SMALL]
     defense, test = bagcert.load(tmp_path / "model"), DIGITS.split("test")
     images = next(iter(test.batches(60, "cpu"))).images
@@ -111,4 +113,4 @@ def test_other_data_is_refused(run: Path, tmp_path: Path) -> None:
     config["data"]["digest"] = "0"
     (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(UsageError, match="expected the data that the run was trained on, got another digest of digits"):
-        ship(run, tmp_path / "model", DIGITS, {}, lambda images: None)
+        ship(run, tmp_path / "model", DIGITS, CPU, {}, lambda images: None)

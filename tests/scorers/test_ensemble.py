@@ -44,6 +44,31 @@ def test_scores_are_those_of_the_mean_logits(step: str) -> None:
     assert scorer(images).shape == scorer.scores(images).shape
 
 
+def test_mirrored_members_score_the_mirror_image_too() -> None:
+    plain, images = ensemble().eval(), torch.rand(5, 3, *SIZE)
+    both = ensemble(replace(CONFIG, mirrored=True)).eval()
+    turned = torch.flip(plain.logits(torch.flip(images, [3])), [3])
+    torch.testing.assert_close(both.logits(images), (plain.logits(images) + turned) / 2)
+    assert not torch.allclose(plain.logits(images), turned)
+    torch.testing.assert_close(both.logits(torch.flip(images, [3])), torch.flip(both.logits(images), [3]))
+    # In training each member sees each image once: a batch has flipped images anyway.
+    for scorer in (plain, both):
+        scorer.train()
+    assert torch.equal(plain(images), both(images))
+
+
+def test_one_mirrored_network_is_an_ensemble_of_two_views() -> None:
+    alone = replace(CONFIG, members=1, mirrored=True)
+    scorer, images = ensemble(alone).eval(), torch.rand(2, 3, *SIZE)
+    member = ResidualScorer(ALONE, SIZE)
+    member.load_state_dict(scorer.state_dict())
+    member.eval()
+    expected = (member.logits(images) + member.logits(images.flip(-1)).flip(-1)) / 2
+    assert torch.equal(scorer.logits(images), expected)
+    with pytest.raises(UsageError, match=r"expected stride 1 throughout with network.mirrored, got \[1, 2\]$"):
+        replace(alone, strides=(1, 2))
+
+
 def test_half_precision_is_added_up_in_float32() -> None:
     scorer, images = ensemble().eval(), torch.rand(2, 3, *SIZE)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -77,7 +102,8 @@ def test_no_head_is_moved_by_muon() -> None:
 
 
 def test_a_single_member_is_refused() -> None:
-    with pytest.raises(
-        UsageError, match=r"expected network.members of at least 2, got 1; leave out network.name for one$"
-    ):
+    wrong = r"expected network.members of at least 2, or of 1 with network.mirrored, got [01]; leave out network.name"
+    with pytest.raises(UsageError, match=wrong):
         replace(CONFIG, members=1)
+    with pytest.raises(UsageError, match=wrong):
+        replace(CONFIG, members=0, mirrored=True)

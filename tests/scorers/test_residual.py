@@ -50,6 +50,8 @@ NETWORKS = [
     (replace(small((3, 1)), positions=True), (9, 11)),
     (replace(small((1, 3), strides=(2, 1), paths=1), positions=True), (13, 12)),
     (EnsembleConfig(3, 3, 4, (3, 3), (1, 2), paths=1, shake=False, positions=True, members=2), (10, 14)),
+    (EnsembleConfig(3, 3, 4, (3, 3), paths=1, shake=False, positions=True, members=2, mirrored=True), (10, 13)),
+    (EnsembleConfig(3, 3, 4, (5, 1), paths=2, shake=False, members=1, mirrored=True), (11, 12)),
 ]
 
 

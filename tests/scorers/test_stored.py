@@ -36,7 +36,8 @@ def test_everything_else_is_float16_or_as_it_was() -> None:
     tensors = config.build((6, 6), (0.3,), (0.2,)).state_dict()
     stored = rounded(tensors)
     kinds = {name: value.dtype for name, value in stored.items()}
-    assert kinds["positions"] == kinds["others.0.positions"] == torch.float16
+    assert kinds["positions"] == kinds["others.0.positions"] == torch.int8
+    assert kinds["stem.1.weight"] == kinds["head.bias"] == torch.float16
     assert all(kinds[name] == torch.int64 for name in kinds if name.endswith("num_batches_tracked"))
     matrices = [name for name in kinds if kinds[name] == torch.int8]
     assert matrices and {name + SCALE for name in matrices} == {name for name in kinds if name.endswith(SCALE)}

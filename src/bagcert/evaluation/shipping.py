@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bagcert.data import Dataset
 from bagcert.defenses.load import load
 from bagcert.errors import UsageError
@@ -18,6 +20,7 @@ from bagcert.scorers import Scorer
 from bagcert.scorers.hiding import HidingScorer
 from bagcert.scorers.saved import CONFIG, WEIGHTS, load_scorer
 from bagcert.scorers.stored import rounded
+from bagcert.training.folder import device_name
 
 PATCHES = ("2x2", "5x5", "8x8", "10x10", "1x24", "24x1")
 ROWS = "rows.jsonl.gz"
@@ -53,17 +56,23 @@ def store_rounded(run: Path, out: Path) -> None:
 
 
 def ship(
-    run: Path, out: Path, dataset: Dataset, facts: dict[str, Any], after_batch: Callable[[int], None]
+    run: Path,
+    out: Path,
+    dataset: Dataset,
+    device: torch.device,
+    facts: dict[str, Any],
+    after_batch: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Store the run in `out`, certify all test images on the CPU in float32, and complete the card."""
+    """Store the run in `out`, certify all test images on the device in float32, and complete the card."""
     store_rounded(run, out)
     defense = load(out)
+    defense.scorer.to(device)
     _, card = load_scorer(out)
     if card["data"]["digest"] != dataset.digest:
         raise UsageError(f"expected the data that the run was trained on, got another digest of {dataset.name}")
     plain = out / ROWS.removesuffix(".gz")
     own = Evaluation(card["patch"], card["rule"])
-    about = describe(out.name, card, defense, dataset, "test", {"device": "CPU"})
+    about = describe(out.name, card, defense, dataset, "test", {"device": device_name(device)})
     test = dataset.split("test")
     write_rows(plain, defense, Plan(evaluations_for(defense.scorer, own), len(test)), test, about, after_batch)
     write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))

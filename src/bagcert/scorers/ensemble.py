@@ -1,4 +1,4 @@
-"""Residual networks side by side, whose logits are averaged."""
+"""Residual networks side by side, each of which may also look at the mirror image; their logits are averaged."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +18,17 @@ class EnsembleConfig(ResidualConfig):
 
     name: ClassVar[str] = "ensemble"
     members: int = 3
+    mirrored: bool = False  # outside of training, each also scores the mirror image: twice the arithmetic
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.members < 2:
+        if self.members < (1 if self.mirrored else 2):
             raise UsageError(
-                f"expected network.members of at least 2, got {self.members}; leave out network.name for one"
+                f"expected network.members of at least 2, or of 1 with network.mirrored, got {self.members}; "
+                "leave out network.name for one"
             )
+        if self.mirrored and set(self.block_strides) != {1}:
+            raise UsageError(f"expected stride 1 throughout with network.mirrored, got {list(self.strides)}")
 
     def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "EnsembleScorer":
         return EnsembleScorer(self, image_size, mean, std)
@@ -35,6 +39,11 @@ class EnsembleScorer(ResidualScorer):
 
     Members of one shape have one footprint, and a mean of logits depends on no pixel that none of them sees: R(l) is
     that of one member. In training each member is given to the loss by itself, so that they err differently.
+
+    `mirrored` adds the logits of the mirror image, mirrored back. With stride 1 and as much padding on the left as on
+    the right, the score in column j of w sees the columns j - r to j + r. In the mirror image the score in column
+    w - 1 - j sees w - 1 - j - r to w - 1 - j + r, which are the columns j + r to j - r of the image: the same pixels, so
+    R(l) stays what it was.
     """
 
     config: EnsembleConfig
@@ -52,15 +61,27 @@ class EnsembleScorer(ResidualScorer):
         return torch.cat([self.step.soft(logits) for logits in self._each(images)])
 
     def logits(self, images: Images) -> Tensor:
-        return mean_of(self._each(images))
+        found = self._each(images)
+        if self.config.mirrored:
+            found += [logits.flip(-1) for logits in self._each(images.flip(-1))]
+        return mean_of(found)
 
     def window_logits(self, windows: Images, pixels: Tensor) -> Tensor:
-        own = super().window_logits(windows, pixels)
-        return mean_of([own, *(other.window_logits(windows, pixels) for other in self.others)])  # type: ignore[operator]
+        found = self._each_window(windows, pixels)
+        if self.config.mirrored:
+            width = self.image_size[1]
+            seen = (pixels - pixels % width) + (width - 1 - pixels % width)  # in the mirror image
+            turned = seen.view(-1, *windows.shape[2:]).flip(-1).flatten(1)
+            found += [logits.flip(-1) for logits in self._each_window(windows.flip(-1), turned)]
+        return mean_of(found)
 
     def _each(self, images: Images) -> list[Tensor]:
         own = super().logits(images)
         return [own, *(other.logits(images) for other in self.others)]  # type: ignore[operator]
+
+    def _each_window(self, windows: Images, pixels: Tensor) -> list[Tensor]:
+        own = super().window_logits(windows, pixels)
+        return [own, *(other.window_logits(windows, pixels) for other in self.others)]  # type: ignore[operator]
 
 
 def mean_of(logits: Sequence[Tensor]) -> Tensor:

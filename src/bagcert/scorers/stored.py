@@ -46,8 +46,8 @@ def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def is_matrix(value: Tensor) -> bool:
-    """A layer's weights, [outputs, inputs, ...]; learned positions, [1 c i j], are none."""
-    return value.dim() in (2, 4) and value.shape[0] > 1 and value.numel() > 0
+    """A layer's weights, [outputs, inputs, ...], or learned positions, [features i j]; no mean or bias."""
+    return value.dim() > 1 and value.shape[0] > 1 and value.numel() > 0
 
 
 def per_output(scale: Tensor, value: Tensor) -> Tensor:
