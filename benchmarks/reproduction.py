@@ -44,6 +44,7 @@ def headline(stock: Stock) -> Lines:
         ("margin loss, receptive field 7, Condition 3.2", "86 / 60", "cifar10-votes", "every-region"),
         ("the same votes, two masks", "–", "cifar10-votes", "two-mask"),
         ("trained for two masks", "–", "cifar10-small", "two-mask"),
+        ("two of them, wider, and the mirror image", "–", "cifar10", "two-mask"),
     ):
         shares = stock.shipped.found[model].accuracies(Evaluation(MAIN_PATCH, rule))
         command = f"`bagcert certify {model} --patch {MAIN_PATCH} --rule {rule}`"

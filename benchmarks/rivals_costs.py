@@ -16,6 +16,7 @@ from bagcert.evaluation.rows import Evaluation
 from bagcert.scorers.ablation import AblationScorer
 from bagcert.scorers.base import BuiltScorer, Scorer
 from bagcert.scorers.cleanser import CleanserScorer
+from bagcert.scorers.ensemble import EnsembleScorer
 from bagcert.scorers.interval import IntervalScorer
 from bagcert.training.folder import RunFolder
 from benchmarks.rivals_runs import Bench, one_precision, rival_of, trained, training_facts
@@ -24,14 +25,17 @@ from benchmarks.table1 import BATCH, measured
 
 
 def passes(scorer: Scorer) -> int:
-    """How often the network is run for one image; an interval pass, which carries two numbers for each, is one."""
+    """How often the network is run for one image; an interval pass, which carries two numbers for each, is one.
+
+    So are networks side by side; their arithmetic is in `flops`.
+    """
     if isinstance(scorer, AblationScorer):
         return len(scorer.rows) * len(scorer.columns)
     if isinstance(scorer, CleanserScorer):
         return len(scorer.hidden) * (len(scorer.hidden) + 1) // 2
     if isinstance(scorer, IntervalScorer):
         return len(scorer.hidden) + 1
-    return 1
+    return 2 if isinstance(scorer, EnsembleScorer) and scorer.config.mirrored else 1
 
 
 def flops(defense: Defense) -> int:

@@ -63,9 +63,7 @@ THREATS = ["5x5", "1x1", "1x20", "18x2", "7x11"]
 )
 @pytest.mark.parametrize("patch", THREATS)
 @torch.no_grad()
-def test_spliced_scores_are_those_of_the_whole_image(
-    patch: str, positions: bool, members: int, mirrored: bool
-) -> None:
+def test_spliced_scores_are_those_of_the_whole_image(patch: str, positions: bool, members: int, mirrored: bool) -> None:
     """In float64 to the last digits, so the window is exact; in float32 the integers differ by rounding: one unit."""
     scorer = network(positions=positions, members=members, mirrored=mirrored)
     windows, pixels, whole, clean = attacked_everywhere(scorer, parse_threat(patch, SIZE))

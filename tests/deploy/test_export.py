@@ -66,10 +66,10 @@ def test_ablations_are_exported_too(images: Tensor) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["cifar10-small", "cifar10-votes"])
-def test_shipped_models_on_real_images(model: str, cifar10_dir: Path) -> None:
+@pytest.mark.parametrize(("model", "count"), [("cifar10", 8), ("cifar10-small", 32), ("cifar10-votes", 32)])
+def test_shipped_models_on_real_images(model: str, count: int, cifar10_dir: Path) -> None:
     defense = bagcert.load(model)
-    images = next(load_dataset("cifar10", cifar10_dir).split("test").batches(32, "cpu")).images
+    images = next(load_dataset("cifar10", cifar10_dir).split("test").batches(count, "cpu")).images
     guarded = outputs_of(export_defense(defense, BANDS[defense.scorer.step.name], {}), images=images)
     scores = defense.scores(images)
     assert_explained(defense, images, scores, guarded)

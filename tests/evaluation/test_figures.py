@@ -1,5 +1,6 @@
 """Figures from stored rows: all that can be drawn is drawn; what is missing is said with the command that makes it."""
 
+import math
 import re
 from html import unescape
 from pathlib import Path
@@ -69,6 +70,15 @@ def test_lines_are_the_rows_of_one_network(full: Stock) -> None:
     assert {str(side) for side in range(1, 11)} <= texts(patch_sizes(full))
 
 
+def test_lines_are_broken_where_nothing_was_measured(tmp_path: Path) -> None:
+    """Cards have 1x24 and 24x1 and nothing between."""
+    lines = all_panels(Stock(tmp_path), RECTANGLES)["shipped models"]
+    assert next(iter(lines)) == "cifar10, two-mask"
+    for points in lines.values():
+        assert [place for place, share in points if math.isfinite(share)] == [0, len(RECTANGLES) - 1]
+    assert "cifar10, every-region" not in lines
+
+
 def test_every_run_is_drawn_collapsed_ones_too(full: Stock) -> None:
     assert {"heaviside", "sigmoid", "softmax", "epochs", "accuracy, %"} <= texts(score_functions(full))
     assert {"field 5", "field 13", "M = 0.25", "accuracy under attack, %"} <= texts(attacked(full))
@@ -82,7 +92,7 @@ def test_what_is_missing_is_said_with_its_command(full: Stock, tmp_path: Path) -
         "without 20 of 20 sweep models; to make them: python -m benchmarks.sweep --runs 'rf*'"
     ]
     assert patch_sizes(empty).notes[0] == (
-        "without 2 of 2 shipped models against all patches; to make them: python -m benchmarks.shipped shapes"
+        "without 3 of 3 shipped models against all patches; to make them: python -m benchmarks.shipped shapes"
     )
     for builder in (attacked, score_functions, bounds):
         drawn = builder(empty)

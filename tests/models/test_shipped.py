@@ -13,15 +13,15 @@ from bagcert.evaluation.shipping import card_table
 from bagcert.rules import IntegerScores, read_scores
 
 MODELS = shipped_models()
-IMAGES = 500
+IMAGES = {"cifar10": 48}  # has eight times the arithmetic of the others
 # What another CPU may change: 2 of 256 units of a logit; votes whose logit is this close to 0.
 SLACK, NEAR_ZERO = 2, 2 / 256
 
 
 def test_all_models_together_are_small() -> None:
-    assert "cifar10-small" in MODELS
+    assert {"cifar10", "cifar10-small"} <= set(MODELS)
     weights = [folder / "weights.safetensors" for folder in MODELS.values()]
-    assert sum(path.stat().st_size for path in weights) <= 12e6
+    assert sum(path.stat().st_size for path in weights) <= 24e6
 
 
 @pytest.mark.slow
@@ -45,16 +45,17 @@ def test_certificates_come_out_again(name: str, cifar10_dir: Path) -> None:
     defense = bagcert.load(name)
     dataset = load_dataset("cifar10", cifar10_dir)
     assert dataset.digest == card(name)["data"]["digest"]
-    batch = next(dataset.split("test").batches(IMAGES, "cpu"))
+    images = IMAGES.get(name, 500)
+    batch = next(dataset.split("test").batches(images, "cpu"))
     stored = read_rows(MODELS[name] / "rows.jsonl.gz").results[Evaluation(str(defense.threat), defense.rule.name)]
     scores = defense.scores(batch.images)
     fresh = defense.certify_integers(scores)
     guarded = defense.certify_integers(guarded_scores(defense, batch.images, scores), exact=False)
 
     sure = guarded.certified  # holds whatever the band changes, so on every machine
-    assert torch.equal(fresh.predicted[sure], stored.predicted[:IMAGES][sure])
-    assert bool(stored.certified[:IMAGES][sure].all())
-    same = (fresh.predicted == stored.predicted[:IMAGES]) & (fresh.certified == stored.certified[:IMAGES])
+    assert torch.equal(fresh.predicted[sure], stored.predicted[:images][sure])
+    assert bool(stored.certified[:images][sure].all())
+    same = (fresh.predicted == stored.predicted[:images]) & (fresh.certified == stored.certified[:images])
     assert fresh.lead is not None
     cells = defense.scorer.footprint.grid[0] * defense.scorer.footprint.grid[1]
     assert bool((fresh.lead.abs()[~same] <= 2 * SLACK * cells).all()), "differs where nothing was uncertain"

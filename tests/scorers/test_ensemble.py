@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from bagcert.deploy.logits import Logits
 from bagcert.errors import UsageError
 from bagcert.scorers.ensemble import EnsembleConfig, EnsembleScorer
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
+from bagcert.threats.tracing import trace_footprint
 from bagcert.training.losses import Loss, MarginLoss, TwoMaskLoss
 from bagcert.training.optimizers import MuonConfig
 from bagcert.training.trainer import Objective
@@ -55,6 +57,14 @@ def test_mirrored_members_score_the_mirror_image_too() -> None:
     for scorer in (plain, both):
         scorer.train()
     assert torch.equal(plain(images), both(images))
+
+
+@pytest.mark.parametrize("kernels", [(3, 1), (1, 5)])
+def test_tracing_finds_the_same_footprint_with_and_without_mirrors(kernels: tuple[int, ...]) -> None:
+    scorer = ensemble(replace(CONFIG, kernels=kernels, members=2, mirrored=True)).eval()
+    (traced,) = trace_footprint(Logits(scorer), SIZE, 3).branches
+    (declared,) = scorer.footprint.branches
+    assert torch.equal(traced.rows, declared.rows) and torch.equal(traced.columns, declared.columns)
 
 
 def test_one_mirrored_network_is_an_ensemble_of_two_views() -> None:

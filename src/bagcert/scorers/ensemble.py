@@ -41,9 +41,9 @@ class EnsembleScorer(ResidualScorer):
     that of one member. In training each member is given to the loss by itself, so that they err differently.
 
     `mirrored` adds the logits of the mirror image, mirrored back. With stride 1 and as much padding on the left as on
-    the right, the score in column j of w sees the columns j - r to j + r. In the mirror image the score in column
-    w - 1 - j sees w - 1 - j - r to w - 1 - j + r, which are the columns j + r to j - r of the image: the same pixels, so
-    R(l) stays what it was.
+    the right, the score in column j of w sees the columns j - r to j + r. What comes back to column j from the mirror
+    image stood there in column w - 1 - j and saw w - 1 - j - r to w - 1 - j + r, which are the columns j + r to j - r
+    of the image itself: the same pixels, so R(l) stays what it was.
     """
 
     config: EnsembleConfig

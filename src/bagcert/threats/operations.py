@@ -171,6 +171,17 @@ def cut(node: fx.Node, sources: list[Seen]) -> Seen | None:
     return replace(sources[0], footprint=sources[0].footprint.mapped(*axes))
 
 
+def flip(node: fx.Node, sources: list[Seen]) -> Seen | None:
+    """Rows or columns in reverse: each output sees what the one across saw. Of the images none may change places."""
+    batch, *positions = sources[0].axes
+    turned = {dim % node.meta["val"].dim() for dim in arguments(node)["dims"]}
+    if batch in turned:
+        return None
+    across = [torch.eye(length) for length in sources[0].footprint.grid]
+    rows, columns = (seen.flip(0) if axis in turned else seen for axis, seen in zip(positions, across, strict=True))
+    return replace(sources[0], footprint=sources[0].footprint.mapped(rows, columns))
+
+
 def constant_pad(node: fx.Node, sources: list[Seen]) -> Seen | None:
     """Rows and columns of a constant; a mirrored or repeated pixel would be seen from more places."""
     options = arguments(node)
@@ -216,5 +227,6 @@ HANDLERS: dict[str, Handler] = {
     "transpose": transpose,
     "cat": concatenate,
     "conv2d": convolution,
+    "flip": flip,
     "slice": cut,
 }

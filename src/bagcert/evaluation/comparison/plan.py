@@ -58,7 +58,11 @@ RIVALS = (
     Rival("bagcert", ("every-region", "largest-region", "two-mask")),
 )
 # Of the shipped models, by name: the rules to list, where their rows have them.
-OURS: dict[str, tuple[str, ...]] = {"cifar10-small": ("two-mask",), "cifar10-votes": ("every-region", "two-mask")}
+OURS: dict[str, tuple[str, ...]] = {
+    "cifar10": ("two-mask",),
+    "cifar10-small": ("two-mask",),
+    "cifar10-votes": ("every-region", "two-mask"),
+}
 
 
 def rows_path(results: Path, part: str) -> Path:

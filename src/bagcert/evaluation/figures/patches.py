@@ -4,6 +4,7 @@ Left the shipped models, then, of the sweep, the receptive fields at M = 0.5 and
 line is one network, not trained again.
 """
 
+import math
 from collections.abc import Callable
 
 from matplotlib.figure import Figure
@@ -43,8 +44,10 @@ def all_panels(stock: Stock, patches: tuple[str, ...]) -> dict[str, Panel]:
     """Panels with at least one line, by their titles; patches are evenly spaced."""
 
     def line(rows: Rows, rule: str) -> list[Point]:
-        entries = enumerate(Evaluation(patch, rule) for patch in patches)
-        return [(float(place), certified(rows, entry)) for place, entry in entries if entry in rows.results]
+        """A line is broken where a patch has not been measured: it would say what nobody knows."""
+        entries = [Evaluation(patch, rule) for patch in patches]
+        known = [certified(rows, entry) if entry in rows.results else math.nan for entry in entries]
+        return [(float(place), share) for place, share in enumerate(known)] if any(map(math.isfinite, known)) else []
 
     shipped = {
         f"{model}, {rule}": line(rows, rule)

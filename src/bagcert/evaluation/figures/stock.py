@@ -82,8 +82,11 @@ class Stock:
         """Rows of the shipped models: against every patch where these have been made, else those of their cards."""
         paths = {model: plan.shape_rows(self.results, model) for model in shipped_models()}
         shelf = take(paths, read_current, "shipped models against all patches", "python -m benchmarks.shipped shapes")
-        cards = {model: folder / ROWS for model, folder in shipped_models().items() if model not in shelf.found}
-        return Shelf(shelf.found | {model: read_rows(path) for model, path in cards.items()}, shelf.missing)
+        found = {
+            model: shelf.found[model] if model in shelf.found else read_rows(folder / ROWS)
+            for model, folder in shipped_models().items()
+        }
+        return Shelf(found, shelf.missing)
 
 
 def read_current(path: Path) -> Rows | None:
