@@ -3,9 +3,9 @@
     python -m benchmarks.export                   (about half an hour on two cores: all test images are compared)
     python -m benchmarks.export --compared 500    (a first look)
 
-Both shipped models on CIFAR-10 test images, 5x5 patches. Every round times each program once, and the ratios are
-medians over the rounds: the machine may be busy, and then it is so for all of them. Memory is that of a process of its
-own that has only onnxruntime and runs one batch of 64.
+The two smaller shipped models on CIFAR-10 test images, 5x5 patches. Every round times each program once, and the ratios
+are medians over the rounds: the machine may be busy, and then it is so for all of them. Memory is that of a process of
+its own that has only onnxruntime and runs one batch of 64.
 """
 
 import json

@@ -45,15 +45,21 @@ def shapes(models: Models = None, images: Images = 10_000, out: Out = RESULTS, d
         typer.echo(f"{model}: {len(rows.labels)} images, {len(rows.results)} evaluations in {path}")
 
 
-def bounds(models: Models = None, images: Images = 100, out: Out = RESULTS, data_dir: DataDir = None) -> None:
+def bounds(
+    models: Models = None,
+    images: Images = 100,
+    patch: Annotated[list[str] | None, typer.Option(help="2x2, 5x5 and 8x8 if none is given")] = None,
+    out: Out = RESULTS,
+    data_dir: DataDir = None,
+) -> None:
     """Attack the first test images by each model's own rule."""
     for model in models or list(shipped_models()):
         subject = Subject.find(model, model, data_dir)
-        for patch in BOUND_PATCHES:
-            wanted = Evaluation(patch, card(model)["rule"])
-            rows = subject.attack(wanted, images, AttackSettings(), WORK, bound_rows(out, model, patch))
+        for each in patch or BOUND_PATCHES:
+            wanted = Evaluation(each, card(model)["rule"])
+            rows = subject.attack(wanted, images, AttackSettings(), WORK, bound_rows(out, model, each))
             low, high = rows.certified_accuracy, rows.attacked_accuracy
-            typer.echo(f"{model}, {patch}: certified {low:.2%} ≤ attacked {high:.2%} ≤ clean {rows.clean_accuracy:.2%}")
+            typer.echo(f"{model}, {each}: certified {low:.2%} ≤ attacked {high:.2%} ≤ clean {rows.clean_accuracy:.2%}")
 
 
 if __name__ == "__main__":
