@@ -58,10 +58,10 @@ def test_rivals_are_those_of_the_rows() -> None:
     text = README.read_text(encoding="utf-8")
     table = text.split("<!-- rivals -->\n")[1].split("\n<!-- /rivals -->")[0]
     assert table.splitlines()[2:] == [line for _, line in sorted(lines)]
-    seconds = {
-        ours: [f"{each.cost.training.seconds:.0f}" for each in found if each.ours == ours and each.cost]
-        for ours in (True, False)
-    }
-    theirs = sorted(seconds[False], key=int)
-    spent = f"for {theirs[0]} to {theirs[-1]} seconds of a shared GPU (ours: {', '.join(seconds[True])})"
+    training = {each.name: each.cost.training for each in found if each.cost}
+    seconds = {name: f"{each.seconds:.0f}" for name, each in training.items()}
+    theirs = sorted((seconds[each.name] for each in found if not each.ours), key=int)
+    shared = [seconds[each.name] for each in found if each.ours and training[each.name].beside]
+    (alone,) = (f"`{name}` {seconds[name]} alone" for name, each in training.items() if not each.beside)
+    spent = f"for {theirs[0]} to {theirs[-1]} seconds of a shared GPU (ours: {' and '.join(shared)}; {alone})"
     assert spent in " ".join(text.split())

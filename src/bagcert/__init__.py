@@ -1,4 +1,4 @@
-"""Image classifiers whose decisions are proven safe from adversarial patches, in one forward pass."""
+"""Image classifiers whose decisions are proven safe from adversarial patches, in one or two forward passes."""
 
 from bagcert.attacks.settings import AttackSettings
 from bagcert.certify import certified_size, certify_scores

@@ -14,12 +14,13 @@ def test_the_table_is_that_of_the_stored_audits() -> None:
     assert audits.filled(page) == page, "run python -m benchmarks.audits --table-only"
 
 
-def test_audits_of_the_same_call_and_machine_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audits_of_the_same_call_that_held_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audits, "RESULTS", tmp_path)
     facts = {"command": "this", "device": "a CPU", "threads": 1, "versions": {"torch": "2"}}
     assert audits.kept("cpu", facts) == {}
-    entry = {"model": "one", "weights_sha256": "of one", "words": "eager"}
-    audits.results_file("cpu").write_text(json.dumps({**facts, "audits": [entry]}), encoding="utf-8")
+    entry = {"model": "one", "weights_sha256": "of one", "words": "eager", "passed": True}
+    broken = entry | {"words": "compiled", "passed": False}
+    audits.results_file("cpu").write_text(json.dumps({**facts, "audits": [entry, broken]}), encoding="utf-8")
     assert audits.kept("cpu", facts) == {("one", "of one", "eager"): entry}
     for other in ({"threads": 2}, {"command": "that"}, {"versions": {"torch": "3"}}):
         assert audits.kept("cpu", facts | other) == {}

@@ -18,6 +18,7 @@ from bagcert.evaluation.rows import Evaluation
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.base import NetworkConfig
 from bagcert.scorers.cleanser import CleanserConfig
+from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.interval import IntervalConfig
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.training.loop import Order
@@ -101,6 +102,8 @@ def test_of_a_shipped_model_only_costs_are_measured(bench: Bench) -> None:
     ("config", "expected"),
     [
         (ResidualConfig(width=2, kernels=(1,)), 1),
+        (EnsembleConfig(width=2, kernels=(1,), members=2), 1),
+        (EnsembleConfig(width=2, kernels=(1,), members=2, mirrored=True), 2),
         (AblationConfig(width=2, blocks=(1,)), 32),
         (AblationConfig(width=2, blocks=(1,), kept=(12, 12)), 1024),
         (CleanserConfig(width=2, blocks=(1,)), 666),

@@ -19,7 +19,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(shipped, "SQUARES", ("1x1", "2x2"))
     monkeypatch.setattr(shipped, "RECTANGLES", ("1x4",))
-    monkeypatch.setattr(shipped, "BOUND_PATCHES", ("1x1",))
+    monkeypatch.setattr(shipped, "BOUND_PATCHES", ("1x1", "2x2"))
 
 
 def test_shapes_are_certified_by_all_conditions_once() -> None:
@@ -41,7 +41,8 @@ def test_shapes_are_certified_by_all_conditions_once() -> None:
 
 def test_bounds_enclose_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     save_digit_run(Path("run"))
-    shipped.bounds(["run"], images=4)
+    shipped.bounds(["run"], images=4, patch=["1x1"])
+    assert not bound_rows(RESULTS, "run", "2x2").exists()
     rows = read_attack_rows(bound_rows(RESULTS, "run", "1x1"))
     assert rows.certified_accuracy <= rows.attacked_accuracy <= rows.clean_accuracy
     assert capsys.readouterr().out.startswith("run, 1x1: certified ")

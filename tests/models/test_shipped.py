@@ -11,6 +11,8 @@ from bagcert.defenses.load import card, shipped_models
 from bagcert.evaluation.rows import Evaluation, read_rows
 from bagcert.evaluation.shipping import card_table
 from bagcert.rules import IntegerScores, read_scores
+from bagcert.settings import write_config
+from bagcert.training.recipe import load_recipe
 
 MODELS = shipped_models()
 IMAGES = {"cifar10": 48}  # has eight times the arithmetic of the others
@@ -36,6 +38,19 @@ def test_the_card_says_what_the_rows_say(name: str) -> None:
     assert len(rows.labels) == 10_000
     for key in ("command", "beside", "seed", "device", "seconds", "steps", "recipe", "versions"):
         assert facts[key] not in (None, ""), key
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_command_on_the_card_trains_what_the_card_says(name: str) -> None:
+    facts = card(name)
+    words = facts["command"].split()
+    assert words[:2] == ["bagcert", "train"] and words[3:] == ["--final", "--seed", str(facts["seed"])]
+    recipe = load_recipe(words[2], [])
+    assert write_config(recipe.network).items() >= facts["scorer"]["network"].items()
+    for section in ("loss", "optimizer", "schedule"):
+        assert write_config(getattr(recipe, section)) == facts["recipe"][section]
+    images = 50_000 // recipe.training.batch_size
+    assert facts["steps"] == round(recipe.schedule.epochs * images)
 
 
 @pytest.mark.slow

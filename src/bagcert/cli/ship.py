@@ -1,5 +1,6 @@
 """`bagcert ship`: a finished run in, a model folder with card and rows out."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from bagcert.cli.certify import find_device
+from bagcert.cli.certify import find_device, means
 from bagcert.cli.models import print_card
 from bagcert.data import load_dataset
 from bagcert.evaluation.shipping import ship as ship_run
@@ -31,5 +32,6 @@ def ship(
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=len(dataset.split("test")))
         facts = {"command": command, "beside": beside}
-        done = ship_run(run, out, dataset, place, facts, lambda images: progress.advance(task, images))
+        by = partial(means, place=place)
+        done = ship_run(run, out, dataset, place, by, facts, lambda images: progress.advance(task, images))
     print_card(out.name, done)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from bagcert.data import Dataset
+from bagcert.defenses.defense import Defense
 from bagcert.defenses.load import load
 from bagcert.errors import UsageError
 from bagcert.evaluation.accuracies import accuracies
@@ -20,7 +21,6 @@ from bagcert.scorers import Scorer
 from bagcert.scorers.hiding import HidingScorer
 from bagcert.scorers.saved import CONFIG, WEIGHTS, load_scorer
 from bagcert.scorers.stored import rounded
-from bagcert.training.folder import device_name
 
 PATCHES = ("2x2", "5x5", "8x8", "10x10", "1x24", "24x1")
 ROWS = "rows.jsonl.gz"
@@ -60,10 +60,14 @@ def ship(
     out: Path,
     dataset: Dataset,
     device: torch.device,
+    means: Callable[[Defense], dict[str, Any]],
     facts: dict[str, Any],
     after_batch: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Store the run in `out`, certify all test images on the device in float32, and complete the card."""
+    """Store the run in `out`, certify all test images on the device in float32, and complete the card.
+
+    `means` says by what scores are computed, for the rows; `facts` are for the card.
+    """
     store_rounded(run, out)
     defense = load(out)
     defense.scorer.to(device)
@@ -72,7 +76,7 @@ def ship(
         raise UsageError(f"expected the data that the run was trained on, got another digest of {dataset.name}")
     plain = out / ROWS.removesuffix(".gz")
     own = Evaluation(card["patch"], card["rule"])
-    about = describe(out.name, card, defense, dataset, "test", {"device": device_name(device)})
+    about = describe(out.name, card, defense, dataset, "test", means(defense))
     test = dataset.split("test")
     write_rows(plain, defense, Plan(evaluations_for(defense.scorer, own), len(test)), test, about, after_batch)
     write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))
