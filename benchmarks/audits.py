@@ -8,7 +8,6 @@ With --keep, audits of the same weights that held, by the same call, are not run
 machine. After a change of the code leave it out.
 """
 
-import json
 import shlex
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from bagcert.defenses.load import card, load, shipped_models
 from bagcert.deploy.audit import Program, audit
 from bagcert.deploy.audit.report import to_object
 from bagcert.evaluation.pages import Lines, put_table
-from bagcert.files import write_atomically, write_json
+from bagcert.files import read_json, write_atomically, write_json
 from bagcert.training.folder import device_name, versions
 from benchmarks.calling import call
 
@@ -60,12 +59,17 @@ def results_file(device: str) -> Path:
     return RESULTS / f"audits-{device}.json"
 
 
+def stored_audits(device: str) -> dict[str, Any]:
+    """What was written last for that device."""
+    path = results_file(device)
+    return read_json(path) if path.exists() else {"audits": []}
+
+
 def table() -> Lines:
     """What the stored audits found; one of other weights than the shipped ones counts as not run."""
     lines: Lines = [("model", "machine", "program", "violations", "guard band to eager torch")]
     for device, programs in PROGRAMS.items():
-        path = results_file(device)
-        stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"audits": []}
+        stored = stored_audits(device)
         for model in shipped_models():
             known = {
                 entry["words"]: entry
@@ -87,8 +91,7 @@ def table() -> Lines:
 
 def kept(device: str, facts: dict[str, Any]) -> dict[tuple[str, str, str], dict[str, Any]]:
     """The stored audits of the same call that held, by model, weights and program."""
-    path = results_file(device)
-    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"audits": []}
+    stored = stored_audits(device)
     if {key: value for key, value in stored.items() if key != "audits"} != facts:
         return {}
     held = [entry for entry in stored["audits"] if entry["passed"]]

@@ -43,6 +43,8 @@ def test_bounds_enclose_what_is_left(capsys: pytest.CaptureFixture[str]) -> None
     save_digit_run(Path("run"))
     shipped.bounds(["run"], images=4, patch=["1x1"])
     assert not bound_rows(RESULTS, "run", "2x2").exists()
+    shipped.bounds(["run"], images=4)
+    assert bound_rows(RESULTS, "run", "2x2").exists(), "all patches where none is named"
     rows = read_attack_rows(bound_rows(RESULTS, "run", "1x1"))
     assert rows.certified_accuracy <= rows.attacked_accuracy <= rows.clean_accuracy
     assert capsys.readouterr().out.startswith("run, 1x1: certified ")

@@ -22,8 +22,8 @@ from tests.evaluation.digit_runs import DIGITS, SMALL, save_view_run
 CPU = torch.device("cpu")
 
 
-def means(defense: bagcert.Defense) -> dict[str, object]:
-    return {"device": "a CPU", "arithmetic": f"batches of {defense.batch_size}"}
+def means(defense: bagcert.Defense, device: torch.device) -> dict[str, object]:
+    return {"device": f"a {device.type}", "arithmetic": f"batches of {defense.batch_size}"}
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_ship_stores_rounded_weights_and_certifies_all_test_images(run: Path, tm
     images = torch.cat([batch.images for batch in test.batches(100, "cpu")])
     rows = read_rows(tmp_path / "model" / "rows.jsonl.gz")
     assert torch.equal(rows.labels, test.labels)
-    assert (rows.header["device"], rows.header["arithmetic"]) == ("a CPU", "batches of 16")
+    assert (rows.header["device"], rows.header["arithmetic"]) == ("a cpu", "batches of 16")
     for entry, stored in rows.results.items():
         fresh = defense.against(entry.patch, entry.rule).certify(images, exact=False)
         assert torch.equal(fresh.predicted, stored.predicted)

@@ -1,6 +1,5 @@
 """`bagcert ship`: a finished run in, a model folder with card and rows out."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +31,5 @@ def ship(
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=len(dataset.split("test")))
         facts = {"command": command, "beside": beside}
-        by = partial(means, place=place)
-        done = ship_run(run, out, dataset, place, by, facts, lambda images: progress.advance(task, images))
+        done = ship_run(run, out, dataset, place, means, facts, lambda images: progress.advance(task, images))
     print_card(out.name, done)

@@ -60,7 +60,7 @@ def ship(
     out: Path,
     dataset: Dataset,
     device: torch.device,
-    means: Callable[[Defense], dict[str, Any]],
+    means: Callable[[Defense, torch.device], dict[str, Any]],
     facts: dict[str, Any],
     after_batch: Callable[[int], None],
 ) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def ship(
         raise UsageError(f"expected the data that the run was trained on, got another digest of {dataset.name}")
     plain = out / ROWS.removesuffix(".gz")
     own = Evaluation(card["patch"], card["rule"])
-    about = describe(out.name, card, defense, dataset, "test", means(defense))
+    about = describe(out.name, card, defense, dataset, "test", means(defense, device))
     test = dataset.split("test")
     write_rows(plain, defense, Plan(evaluations_for(defense.scorer, own), len(test)), test, about, after_batch)
     write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))
