@@ -1,7 +1,7 @@
 """Audit the shipped models by every program of this machine, into benchmarks/results/ and the table of docs/deploy.md.
 
 python -m benchmarks.audits --device cpu     (eager, compiled, bfloat16, onnxruntime)
-python -m benchmarks.audits --device cuda    (eager with TF32 and without, compiled, bfloat16)
+python -m benchmarks.audits --device cuda    (eager and compiled, both by cuDNN too, TF32, bfloat16)
 python -m benchmarks.audits --table-only     (write the table again)
 
 With --keep, audits of the same weights that held, by the same call, are not run again: for one more model on the same
@@ -36,14 +36,16 @@ PROGRAMS = {
     ),
     "cuda": (
         ("`--device cuda`: what `bagcert certify` runs", Program(device="cuda")),
-        ("`--device cuda --tf32`", Program(device="cuda", tf32=True)),
         ("`--device cuda --compile`", Program(device="cuda", compiled=True)),
+        ("`--device cuda --cudnn`", Program(device="cuda", cudnn=True)),
+        ("`--device cuda --compile --cudnn`", Program(device="cuda", compiled=True, cudnn=True)),
+        ("`--device cuda --tf32`", Program(device="cuda", tf32=True)),
         ("`--device cuda --dtype bfloat16`", Program(device="cuda", dtype="bfloat16")),
     ),
 }
 
 
-def audited(model: str, words: str, program: Program, images: int, data_dir: Path | None) -> dict[str, Any]:
+def audited(model: str, program: Program, images: int, data_dir: Path | None) -> dict[str, Any]:
     """One audit as an object, with what it took."""
     facts, loaded = card(model), load(model)
     loaded.scorer.to(program.device)
@@ -51,7 +53,7 @@ def audited(model: str, words: str, program: Program, images: int, data_dir: Pat
     clean = next(load_dataset(facts["data"]["name"], data_dir).split("test").batches(images, "cpu")).images
     begun = time.perf_counter()
     found = audit(defense, clean, program, lambda _: None)
-    about = {"model": model, "words": words, "weights_sha256": facts["weights_sha256"], "images": images}
+    about = {"model": model, "weights_sha256": facts["weights_sha256"], "images": images}
     return to_object(found, about) | {"seconds": round(time.perf_counter() - begun, 1)}
 
 
@@ -72,12 +74,12 @@ def table() -> Lines:
         stored = stored_audits(device)
         for model in shipped_models():
             known = {
-                entry["words"]: entry
+                entry["program"]: entry
                 for entry in stored["audits"]
                 if (entry["model"], entry["weights_sha256"]) == (model, card(model)["weights_sha256"])
             }
-            for words, _ in programs:
-                entry = known.get(words)
+            for words, program in programs:
+                entry = known.get(str(program))
                 if entry is None:
                     lines.append((f"`{model}`", device, words, "not audited yet", ""))
                     continue
@@ -95,7 +97,7 @@ def kept(device: str, facts: dict[str, Any]) -> dict[tuple[str, str, str], dict[
     if {key: value for key, value in stored.items() if key != "audits"} != facts:
         return {}
     held = [entry for entry in stored["audits"] if entry["passed"]]
-    return {(entry["model"], entry["weights_sha256"], entry["words"]): entry for entry in held}
+    return {(entry["model"], entry["weights_sha256"], entry["program"]): entry for entry in held}
 
 
 def filled(page: str) -> str:
@@ -116,9 +118,9 @@ def main(
         facts["versions"] = versions()
         known, found = kept(device, facts) if keep else {}, []
         for model in shipped_models():
-            for words, program in PROGRAMS[device]:
-                entry = known.get((model, card(model)["weights_sha256"], words))
-                found.append(entry or audited(model, words, program, images, data_dir))
+            for _, program in PROGRAMS[device]:
+                entry = known.get((model, card(model)["weights_sha256"], str(program)))
+                found.append(entry or audited(model, program, images, data_dir))
                 print(f"{model}, {program}: {'holds' if found[-1]['passed'] else 'violated'}", flush=True)
         write_json(results_file(device), {**facts, "audits": found})
     write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8")).encode())

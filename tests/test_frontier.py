@@ -2,15 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from bagcert.defenses.load import card, shipped_models
 from bagcert.evaluation.accuracies import accuracies
 from bagcert.evaluation.rows import Evaluation, read_rows
 
 ROOT = Path(__file__).parent.parent
-ROUND_7 = (ROOT / "docs/frontier.md").read_text(encoding="utf-8").split("## Round 7")[1].split("\n## ")[0]
-LINES = {line.split("|")[1].strip(): line for line in ROUND_7.splitlines() if line.startswith("|")}
-SETTINGS = {
+ROUNDS = {
+    each.split(":")[0]: [line.replace("*", "") for line in each.split("\n## ")[0].splitlines() if line.startswith("|")]
+    for each in (ROOT / "docs/frontier.md").read_text(encoding="utf-8").split("## Round ")[1:]
+}
+SETTINGS = {  # of round 7
     ("128-400, sharpness-aware", 1): "`128-400`, sharpness-aware",
     ("256-832", 1): "`256-832`",
     ("192-576", 1): "one of the pair, `192-576`",
@@ -18,14 +21,44 @@ SETTINGS = {
 }
 
 
-def test_validation_numbers_are_those_that_were_stored() -> None:
-    head, *runs = map(json.loads, (ROOT / "results/frontier/round-7.jsonl").read_text(encoding="utf-8").splitlines())
-    assert (head["images"], head["epochs"], head["seed"]) == (5000, 20, 0)
+def stored(number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What all runs of a round have in common, and the runs."""
+    text = (ROOT / f"results/frontier/round-{number}.jsonl").read_text(encoding="utf-8")
+    head, *runs = map(json.loads, text.splitlines())
+    assert (head["images"], head["epochs"], head["split"]) == (5000, 20, "validation")
+    return head, runs
+
+
+def shares_of(run: dict[str, Any]) -> str:
+    clean, certified = f"{100 * run['clean']:.2f}", f"{100 * run['certified']:.2f}"
+    return f"| {clean} / {certified} |" if run["mirrored"] else f"| {clean} | {certified} |"
+
+
+def test_validation_numbers_of_round_7_are_those_that_were_stored() -> None:
+    head, runs = stored(7)
+    assert head["seed"] == 0
+    lines = {line.split("|")[1].strip(): line for line in ROUNDS["7"]}
     for run in runs:
-        line = LINES[SETTINGS[run["network"], run["networks"]]].replace("*", "")
-        clean, certified = f"{100 * run['clean']:.2f}", f"{100 * run['certified']:.2f}"
-        assert (f"{clean} / {certified}" if run["mirrored"] else f"| {clean} | {certified} |") in line
+        line = lines[SETTINGS[run["network"], run["networks"]]]
+        assert shares_of(run) in line
         assert run["seconds"] is None or f"| {run['seconds']:.0f} |" in line
+
+
+def test_validation_numbers_of_round_8_are_those_that_were_stored() -> None:
+    lines: dict[tuple[str, int], str] = {}
+    for line in ROUNDS["8"][2:]:
+        setting, seed = (part.strip() for part in line.split("|")[1:3])
+        before = next(reversed(lines), ("", 0))[0]
+        lines[before if setting == "same" else setting, int(seed)] = line
+    seen = set()
+    for run in stored(8)[1]:
+        width, *rest = run["network"].split(", ")
+        setting = ", ".join([f"`{width}`", *(["the pair"] if run["networks"] == 2 else []), *rest])
+        line = lines[setting, run["seed"]]
+        seen.add((setting, run["seed"]))
+        assert shares_of(run) in line
+        assert f"| {run['seconds']:.0f} |" in line if run["alone"] else "| shared |" in line
+    assert seen == set(lines), "a line without a stored run"
 
 
 def test_final_numbers_are_those_of_the_rows() -> None:
@@ -33,7 +66,7 @@ def test_final_numbers_are_those_of_the_rows() -> None:
     both = [shipped_models()["cifar10"] / "rows.jsonl.gz", seeds / "pair-cifar10-1.jsonl.gz"]
     once = [seeds / f"pair-cifar10-once-{seed}.jsonl.gz" for seed in (0, 1)]
     assert (card("cifar10")["steps"], round(card("cifar10")["seconds"])) == (3131, 383)
-    lines = [line.replace("*", "") for line in ROUND_7.splitlines() if line.startswith(("| `pair-cifar10`", "| same"))]
+    lines = [line for line in ROUNDS["7"] if line.startswith(("| `pair-cifar10`", "| same"))]
     for line, mirrored, alone in zip(lines, both, once, strict=True):
         shares = []
         for path in (mirrored, alone):

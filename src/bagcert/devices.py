@@ -13,15 +13,19 @@ def at_once(limits: Mapping[str, int], device: torch.device) -> int:
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """float32 as it is, whatever training has set: no TF32, and no search for the fastest kernel.
+    """float32 as it is, whatever training has set: no TF32, and no cuDNN.
 
-    With TF32 an H200 gives an image other scores at another place in its batch; without, it does not
-    (`bagcert audit --device cuda`, with and without `--tf32`).
+    With TF32 an H200 gives an image other scores at another place in its batch. cuDNN is free to compute a float32
+    convolution by FFT, and for 192 channels on an H200 it does: then a pixel changes the last bits of scores all over
+    the image, and no footprint holds. Without cuDNN torch gathers the pixels of each position and multiplies matrices:
+    what a score does not see does not enter it. Under autocast cuDNN stays, for its bfloat16 kernels pass the audit
+    (`bagcert audit --device cuda`, with `--cudnn`, `--tf32` or `--dtype bfloat16`).
     """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        reduced = torch.is_autocast_enabled("cuda")
+        with torch.backends.cudnn.flags(enabled=reduced, benchmark=False, deterministic=True, allow_tf32=False):
             yield
     finally:
         torch.set_float32_matmul_precision(before)

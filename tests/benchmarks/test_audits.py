@@ -18,25 +18,28 @@ def test_audits_of_the_same_call_that_held_can_be_kept(tmp_path: Path, monkeypat
     monkeypatch.setattr(audits, "RESULTS", tmp_path)
     facts = {"command": "this", "device": "a CPU", "threads": 1, "versions": {"torch": "2"}}
     assert audits.kept("cpu", facts) == {}
-    entry = {"model": "one", "weights_sha256": "of one", "words": "eager", "passed": True}
-    broken = entry | {"words": "compiled", "passed": False}
+    entry = {"model": "one", "weights_sha256": "of one", "program": "eager", "passed": True}
+    broken = entry | {"program": "compiled", "passed": False}
     audits.results_file("cpu").write_text(json.dumps({**facts, "audits": [entry, broken]}), encoding="utf-8")
     assert audits.kept("cpu", facts) == {("one", "of one", "eager"): entry}
     for other in ({"threads": 2}, {"command": "that"}, {"versions": {"torch": "3"}}):
         assert audits.kept("cpu", facts | other) == {}
 
 
-def test_a_violation_is_named_and_other_weights_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_violation_is_named_and_other_weights_and_programs_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(audits, "RESULTS", tmp_path)
-    first, other, *_ = shipped_models()
-    words = [name for name, _ in audits.PROGRAMS["cpu"]]
+    first, other, last = shipped_models()
+    words, program = audits.PROGRAMS["cpu"][1]
     checks = [{"name": "locality", "passed": False}, {"name": "order", "passed": True}]
     entry = {"checks": checks, "cure": "batches of 16", "guard_band": {"to_eager_torch": "--slack 3"}}
     stored = [
-        {**entry, "model": first, "words": words[1], "weights_sha256": card(first)["weights_sha256"]},
-        {**entry, "model": other, "words": words[1], "weights_sha256": "of an older model"},
+        {**entry, "model": first, "program": str(program), "weights_sha256": card(first)["weights_sha256"]},
+        {**entry, "model": other, "program": str(program), "weights_sha256": "of an older model"},
+        {**entry, "model": last, "program": "by another library", "weights_sha256": card(last)["weights_sha256"]},
     ]
     audits.results_file("cpu").write_text(json.dumps({"device": "a CPU", "audits": stored}), encoding="utf-8")
-    lines = {line[::2][:2]: line for line in audits.table() if line[2] == words[1]}
-    assert lines[f"`{first}`", words[1]][3:] == ("locality; cured by: batches of 16", "`--slack 3`")
-    assert lines[f"`{other}`", words[1]][3:] == ("not audited yet", "")
+    lines = {line[0]: line[3:] for line in audits.table() if line[2] == words}
+    assert lines[f"`{first}`"] == ("locality; cured by: batches of 16", "`--slack 3`")
+    assert lines[f"`{other}`"] == lines[f"`{last}`"] == ("not audited yet", "")

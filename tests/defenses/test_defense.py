@@ -183,9 +183,9 @@ def test_scores_are_computed_in_full_precision_whatever_training_has_set(
 ) -> None:
     seen = []
 
-    def settings() -> tuple[str, bool, bool, bool]:
-        cudnn = torch.backends.cudnn
-        return torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic
+    def settings() -> tuple[str, bool, bool, bool, bool]:
+        cudnn, precision = torch.backends.cudnn, torch.get_float32_matmul_precision()
+        return precision, cudnn.enabled, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic
 
     def watched(batch: Tensor) -> Tensor:
         seen.append(settings())
@@ -196,7 +196,7 @@ def test_scores_are_computed_in_full_precision_whatever_training_has_set(
     try:
         monkeypatch.setattr(scorer, "scores", watched)
         Defense.build(scorer, "every-region", "3x3", NAMES).scores(images[:2])
-        assert seen == [("highest", False, False, True)]
+        assert seen == [("highest", False, False, False, True)]
         assert settings() == before
     finally:
         torch.set_float32_matmul_precision("highest")

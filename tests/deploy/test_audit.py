@@ -14,6 +14,7 @@ from bagcert.deploy.audit import Audit, Program, audit
 from bagcert.deploy.audit.audit import band
 from bagcert.deploy.audit.differences import Difference
 from bagcert.deploy.audit.patches import QUICK, adversarial
+from bagcert.deploy.audit.programs import arithmetic
 from bagcert.deploy.audit.report import to_object
 from bagcert.errors import UsageError
 from bagcert.scorers.ablation import AblationConfig
@@ -135,9 +136,52 @@ def test_programs_that_do_not_exist_are_refused() -> None:
         ({"dtype": "float16"}, "expected a dtype in bfloat16, float32, got 'float16'"),
         ({"backend": "onnx", "dtype": "bfloat16"}, "expected float32, not compiled, for backend onnx"),
         ({"tf32": True}, "expected a GPU for TF32, got device cpu; leave out --tf32"),
+        (
+            {"cudnn": True},
+            "expected torch in float32 on a GPU for cuDNN, got torch, cpu, float32, .*; leave out --cudnn",
+        ),
+        ({"device": "cuda", "dtype": "bfloat16", "cudnn": True}, "in float32 .*, got torch, cuda, bfloat16"),
+        ({"device": "cuda", "tf32": True, "cudnn": True}, "in float32 on a GPU for cuDNN, got .*TF32"),
     ):
         with pytest.raises(UsageError, match=words):
             Program(**arguments)
+
+
+def test_a_gpu_goes_without_cudnn_in_float32_and_says_so() -> None:
+    """cuDNN may take an FFT, by which every pixel reaches every score: never unless it is asked for."""
+    words = {
+        "torch, cuda, float32, eager, channels_last, without cuDNN, batches of 16": Program(device="cuda"),
+        "torch, cuda, float32, eager, channels_last, batches of 16": Program(device="cuda", cudnn=True),
+        "torch, cuda, float32, eager, channels_last, TF32, batches of 16": Program(device="cuda", tf32=True),
+        "torch, cuda, bfloat16, eager, channels_last, batches of 16": Program(device="cuda", dtype="bfloat16"),
+        "torch, cpu, float32, eager, channels_last, batches of 16": Program(),
+    }
+    assert {str(program): program for program in words.values()} == words
+    assert Program(device="cuda") in Program(device="cuda", cudnn=True).candidates()
+    assert Program(device="cuda") in Program(device="cuda", tf32=True).candidates()
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (Program(device="cuda"), (False, False)),
+        (Program(device="cuda", compiled=True), (False, False)),
+        (Program(device="cuda", cudnn=True), (True, False)),
+        (Program(device="cuda", tf32=True), (True, True)),
+    ],
+)
+def test_the_arithmetic_of_a_program_is_what_its_words_say(program: Program, expected: tuple[bool, bool]) -> None:
+    with arithmetic(program):
+        assert (torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32) == expected
+
+
+def test_bfloat16_keeps_cudnn() -> None:
+    torch.set_autocast_enabled("cuda", True)  # torch.autocast does nothing where there is no GPU
+    try:
+        with arithmetic(Program(device="cuda", dtype="bfloat16")):
+            assert torch.backends.cudnn.enabled and not torch.backends.cudnn.allow_tf32
+    finally:
+        torch.set_autocast_enabled("cuda", False)
 
 
 def test_a_machine_that_cannot_compile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

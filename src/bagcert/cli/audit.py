@@ -26,6 +26,7 @@ def audit(
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
     compiled: Annotated[bool, typer.Option("--compile", help="by torch.compile")] = False,
     tf32: Annotated[bool, typer.Option("--tf32", help="on a GPU: convolutions by TF32, which no proof uses")] = False,
+    cudnn: Annotated[bool, typer.Option("--cudnn", help="on a GPU: float32 by cuDNN, which no proof uses")] = False,
     images: Annotated[int, typer.Option(help="clean images of the test split to start from", min=2)] = 16,
     out: Annotated[Path, typer.Option(help="the page")] = Path("audit.html"),
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
@@ -40,7 +41,7 @@ def audit(
     clean = next(source.batches(images, "cpu")).images
     # An exported graph takes batches as they come; torch runs those of the defense.
     batch = 0 if backend == "onnx" else defense.batch_size
-    program = Program(backend, device, dtype, compiled, batch=batch, tf32=tf32)
+    program = Program(backend, device, dtype, compiled, batch=batch, tf32=tf32, cudnn=cudnn)
     with Console(stderr=True).status("auditing") as status:
         found = audit_program(defense, clean, program, lambda name: status.update(f"auditing: {name} is done"))
     about = {

@@ -32,6 +32,7 @@ class Program:
     channels_last: bool = True
     batch: int = Defense.batch_size
     tf32: bool = False  # on a GPU: convolutions by TF32, which a defense never uses
+    cudnn: bool = False  # on a GPU: float32 convolutions by cuDNN, which a defense never uses either
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -44,12 +45,20 @@ class Program:
             )
         if self.tf32 and torch.device(self.device).type != "cuda":
             raise UsageError(f"expected a GPU for TF32, got device {self.device}; leave out --tf32")
+        if self.cudnn and (self.tf32 or not self.gpu_float32):
+            raise UsageError(f"expected torch in float32 on a GPU for cuDNN, got {self}; leave out --cudnn")
+
+    @property
+    def gpu_float32(self) -> bool:
+        """Whether torch computes in float32 on a GPU, where a defense goes without cuDNN."""
+        return self.backend == "torch" and self.dtype == "float32" and torch.device(self.device).type == "cuda"
 
     def __str__(self) -> str:
         words = [self.backend, self.device, self.dtype]
         if self.backend == "torch":
             words += ["compiled" if self.compiled else "eager", "channels_last" if self.channels_last else "NCHW"]
         words += ["TF32"] if self.tf32 else []
+        words += ["without cuDNN"] if self.gpu_float32 and not (self.tf32 or self.cudnn) else []
         return ", ".join([*words, f"batches of {self.batch}" if self.batch else "batches as they come"])
 
     def candidates(self) -> "list[Program]":
@@ -59,7 +68,7 @@ class Program:
         if self.backend == "torch":
             found += [replace(self, channels_last=True), replace(fixed, channels_last=True)]
             found += [replace(fixed, channels_last=True, compiled=False)]
-        found += [replace(fixed, tf32=False)]
+        found += [replace(fixed, tf32=False, cudnn=False)]
         return [program for program in dict.fromkeys(found) if program != self]
 
 
@@ -90,8 +99,8 @@ def torch_run(program: Program, scorer: Scorer) -> Run:
         placed = images.to(program.device).contiguous(memory_format=layout)
         with (
             torch.no_grad(),
-            arithmetic(program),
             torch.autocast(kind, DTYPES[program.dtype], enabled=reduced),
+            arithmetic(program),
         ):
             found: Tensor = logits(placed)
         return found.float().cpu()
@@ -130,5 +139,7 @@ def onnx_run(program: Program, scorer: Scorer, channels: int) -> Run:
 
 
 def arithmetic(program: Program) -> AbstractContextManager[None]:
-    """The settings of a defense, or TF32 where that is asked for."""
-    return torch.backends.cudnn.flags(enabled=True, allow_tf32=True) if program.tf32 else full_precision()
+    """The settings of a defense, or cuDNN and TF32 where those are asked for."""
+    if program.tf32 or program.cudnn:
+        return torch.backends.cudnn.flags(enabled=True, deterministic=not program.tf32, allow_tf32=program.tf32)
+    return full_precision()
