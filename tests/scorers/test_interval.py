@@ -1,6 +1,7 @@
 """Interval bounds: they hold what the network computes, are exact where they can be, and prove no more than is so."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -149,6 +150,20 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = scorer.scores(images)
     monkeypatch.setitem(interval.BOXES_AT_ONCE, "cpu", 9)
     assert torch.equal(scorer.scores(images), whole)
+
+
+def test_bounds_are_computed_without_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Fourier transform is off by more than the sums that the slack is made for."""
+    seen, scorer = [], small(0)
+    margins = scorer._margins
+
+    def watched(*arguments: Any, **more: Any) -> Tensor:
+        seen.append(torch.backends.cudnn.enabled)
+        return margins(*arguments, **more)
+
+    monkeypatch.setattr(scorer, "_margins", watched)
+    scorer.counts(some_images(2))
+    assert seen and not any(seen) and torch.backends.cudnn.enabled
 
 
 def test_training_opens_the_rectangles_step_by_step() -> None:

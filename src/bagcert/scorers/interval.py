@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from bagcert.devices import at_once
+from bagcert.devices import at_once, full_precision
 from bagcert.errors import UsageError
 from bagcert.scorers.base import Normalize
 from bagcert.scorers.boxes import LONGEST_SUM, SLACK, Box, forward, least_margins, through
@@ -109,7 +109,8 @@ class IntervalScorer(HidingScorer):
         return forward(self.head, values)[:, :, None, None]
 
     def counts(self, images: Images) -> Tensor:
-        with torch.autocast(images.device.type, enabled=False):  # its bfloat16 would not be what the proof is about
+        # The proof is not about bfloat16, nor about Fourier transforms, which cuDNN has.
+        with torch.autocast(images.device.type, enabled=False), full_precision():
             count = max(1, at_once(BOXES_AT_ONCE, images.device) // len(images))
             wide = torch.ones((), device=images.device)
             beaten = [
