@@ -96,8 +96,9 @@ def find_device(asked: str | None, usual: torch.device) -> torch.device:
     try:
         device = usual if asked is None else torch.device(asked)
     except RuntimeError as error:
-        raise UsageError(f"expected a device like cpu or cuda:0, got '{asked}'") from error
-    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
+        raise UsageError(f"expected a device like cpu or cuda:0, got '{asked}'; leave out --device") from error
+    missing = device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()
+    if device.type not in ("cpu", "cuda") or missing:
         raise UsageError(f"expected a device of this machine, got '{asked}'; leave out --device")
     return device
 
