@@ -84,7 +84,7 @@ def table() -> Lines:
                     lines.append((f"`{model}`", device, words, "not audited yet", ""))
                     continue
                 failed = [check["name"] for check in entry["checks"] if not check["passed"]]
-                cure = f"; cured by: {entry['cure']}" if entry["cure"] else ""
+                cure = f"; cured by: {entry['cure']}" if entry["cure"] and not entry["cure"].startswith("none") else ""
                 band = entry["guard_band"]["to_eager_torch"]
                 told = ", ".join(failed) + cure if failed else "none"
                 lines.append((f"`{model}`", stored["device"], words, told, "" if band == "none" else f"`{band}`"))

@@ -154,4 +154,5 @@ def one_precision(subject: Subject) -> Iterator[Subject]:
     half = device.type == "cuda"
     precision = scorer.own_type or ("bfloat16" if half else "float32")
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
-        yield replace(subject, header={**subject.header, "precision": precision})
+        told = {key: value for key, value in subject.header.items() if key != "arithmetic"}  # that of float32
+        yield replace(subject, header={**told, "precision": precision})

@@ -22,6 +22,7 @@ import typer
 
 import bagcert
 from bagcert.attacks import AttackSettings
+from bagcert.cli.certify import means
 from bagcert.data import Source, load_dataset
 from bagcert.defenses.load import card
 from bagcert.files import write_json
@@ -102,6 +103,7 @@ def main(
         "command": shlex.join(["python", "-m", "benchmarks.soundness", model, *settled]),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU ({platform.machine()})",
         "torch": torch.__version__,
+        "arithmetic": means(plain, device)["arithmetic"],
         "weights_sha256": card(model)["weights_sha256"],
         "attack": asdict(settings),
         "runs": sum(row["runs"] for row in table),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from bagcert.attacks import AttackSettings
+from bagcert.cli.certify import means
 from bagcert.data import Source
 from bagcert.defenses.defense import Defense
 from bagcert.defenses.load import card, load
@@ -19,7 +20,6 @@ from bagcert.evaluation.certifying import Plan, write_rows
 from bagcert.evaluation.header import describe, fitting_dataset
 from bagcert.evaluation.rows import Evaluation, Rows, read_rows, read_texts
 from bagcert.files import write_atomically
-from bagcert.training.folder import device_name, versions
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,7 @@ class Subject:
         defense, facts = load(model), card(model)
         defense.scorer.to(device)
         dataset = fitting_dataset(facts["data"]["name"], defense, data_dir)
-        place = {"versions": versions(), "device": device_name(device)}
-        header = describe(name, facts, defense, dataset, "test", place)
+        header = describe(name, facts, defense, dataset, "test", means(defense, device))
         return Subject(defense, dataset.split("test"), header)
 
     def certify(self, evaluations: Iterable[Evaluation], images: int, work: Path, out: Path) -> Rows:

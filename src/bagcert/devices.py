@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import RLock
 
 import torch
+
+ONE_AT_A_TIME = RLock()
 
 
 def at_once(limits: Mapping[str, int], device: torch.device) -> int:
@@ -13,19 +16,22 @@ def at_once(limits: Mapping[str, int], device: torch.device) -> int:
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """float32 as it is, whatever training has set: no TF32, and no cuDNN.
+    """The arithmetic of proofs, whatever training has set: float32 without TF32 and without cuDNN.
 
     With TF32 an H200 gives an image other scores at another place in its batch. cuDNN is free to compute a float32
-    convolution by FFT, and for 192 channels on an H200 it does: then a pixel changes the last bits of scores all over
+    convolution by FFT, and for 192 channels on an H200 it does: then a patch changes the last bits of scores all over
     the image, and no footprint holds. Without cuDNN torch gathers the pixels of each position and multiplies matrices:
-    what a score does not see does not enter it. Under autocast cuDNN stays, for its bfloat16 kernels pass the audit
-    (`bagcert audit --device cuda`, with `--cudnn`, `--tf32` or `--dtype bfloat16`).
+    what a score does not see does not enter it. cuDNN stays where autocast asks for bfloat16, in which it passes the
+    audits of the shipped models (`bagcert audit --device cuda`, with `--cudnn`, `--tf32` or `--dtype bfloat16`).
+
+    torch keeps these settings for the whole process, so one thread at a time is inside.
     """
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        reduced = torch.is_autocast_enabled("cuda")
-        with torch.backends.cudnn.flags(enabled=reduced, benchmark=False, deterministic=True, allow_tf32=False):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    with ONE_AT_A_TIME:
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            reduced = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
+            with torch.backends.cudnn.flags(enabled=reduced, benchmark=False, deterministic=True, allow_tf32=False):
+                yield
+        finally:
+            torch.set_float32_matmul_precision(before)

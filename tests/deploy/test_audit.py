@@ -14,15 +14,17 @@ from bagcert.deploy.audit import Audit, Program, audit
 from bagcert.deploy.audit.audit import band
 from bagcert.deploy.audit.differences import Difference
 from bagcert.deploy.audit.patches import QUICK, adversarial
-from bagcert.deploy.audit.programs import arithmetic
+from bagcert.deploy.audit.programs import arithmetic, prepare
 from bagcert.deploy.audit.report import to_object
 from bagcert.errors import UsageError
+from bagcert.scorers import Scorer
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.steps import score_step
 from tests.cli.calling import call
 from tests.deploy.conftest import pictures, small_defense
 from tests.deploy.leaks import leaking
 from tests.evaluation.digit_runs import save_digit_run
+from tests.gpu_autocast import gpu_autocast
 
 pytestmark = pytest.mark.slow
 
@@ -175,13 +177,21 @@ def test_the_arithmetic_of_a_program_is_what_its_words_say(program: Program, exp
         assert (torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32) == expected
 
 
-def test_bfloat16_keeps_cudnn() -> None:
-    torch.set_autocast_enabled("cuda", True)  # torch.autocast does nothing where there is no GPU
-    try:
-        with arithmetic(Program(device="cuda", dtype="bfloat16")):
-            assert torch.backends.cudnn.enabled and not torch.backends.cudnn.allow_tf32
-    finally:
-        torch.set_autocast_enabled("cuda", False)
+@pytest.mark.parametrize(("dtype", "cudnn"), [("float32", False), ("bfloat16", True)])
+def test_a_program_runs_by_its_own_arithmetic(dtype: str, cudnn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the caller has switched autocast on."""
+    seen: list[bool] = []
+    defense = small_defense("logits", "two-mask")
+
+    def watched(scorer: Scorer, images: Tensor) -> Tensor:
+        seen.append(torch.backends.cudnn.enabled)
+        return torch.zeros(len(images), 2, *scorer.footprint.grid)
+
+    monkeypatch.setattr(type(defense.scorer), "logits", watched)
+    monkeypatch.setattr(torch, "autocast", gpu_autocast)
+    with gpu_autocast():
+        prepare(Program(dtype=dtype), defense.scorer, 3)(IMAGES[:2])
+    assert seen == [cudnn]
 
 
 def test_a_machine_that_cannot_compile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +218,14 @@ def test_the_command_writes_a_page(
     assert found["passed"] and found["cure"] is None and found["program"].startswith("torch, cpu, float32, eager")
     page = (run / "audit.html").read_text()
     assert "Passed." in page and "batch mates" in page and "http" not in page
+
+
+def test_the_command_takes_the_arithmetic_it_is_asked_for(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option, words in (("--cudnn", "expected torch in float32 on a GPU for cuDNN"), ("--tf32", "a GPU for TF32")):
+        assert call(monkeypatch, "audit", "run", option) == 2
+        assert words in capsys.readouterr().err and not (run / "audit.html").exists()
 
 
 def test_a_violation_is_exit_code_1(

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from bagcert.attacks import Attacked, AttackSettings, attack
-from bagcert.devices import full_precision
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, IntegerScores, Masked, Rule, TwoMask, find_rule, read_scores
 from bagcert.rules.pairs import needed_cover
@@ -85,7 +84,6 @@ class Defense:
         return attack(self, images, labels, settings)
 
     @torch.no_grad()
-    @full_precision()
     def scores(self, images: Images) -> IntegerScores:
         """The integer scores of images [b c h w] with pixels in [0, 1]."""
         self._check(images)

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from bagcert.devices import full_precision
 from bagcert.errors import UsageError
 from bagcert.scorers.steps import ScoreStep
 from bagcert.shapes import Images, Scores
@@ -29,6 +30,7 @@ class Scorer(nn.Module, ABC):
         return self.step.soft(self.logits(images))
 
     @torch.no_grad()
+    @full_precision()
     def scores(self, images: Images) -> Scores:
         """The integer scores that a rule sees, int32 within `step.bounds`."""
         if any(module.training for module in self.modules()):

@@ -13,8 +13,8 @@ computed radius is at least 1 - γ of the exact one. With |v| <= (1 + 8u)(|c| + 
 radius are off by a few u of the larger end, which 8u covers.
 
 Said plainly: the bound on sums leaves out underflow, and it does not hold for convolutions by Winograd or Fourier
-transforms: `interval.py` goes without cuDNN, which has them; torch itself multiplies matrices in float64. Training
-takes ε = 0 and float32.
+transforms: `interval.py` goes without cuDNN, which has them, and then torch computes float64 convolutions as products
+of matrices. Training takes ε = 0 and float32.
 """
 
 from typing import NamedTuple

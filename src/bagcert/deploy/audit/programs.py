@@ -1,8 +1,8 @@
 """Programs that compute scores: the same network by another backend, device, type, layout or batch size."""
 
 import copy
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -58,6 +58,7 @@ class Program:
         if self.backend == "torch":
             words += ["compiled" if self.compiled else "eager", "channels_last" if self.channels_last else "NCHW"]
         words += ["TF32"] if self.tf32 else []
+        # Said of what goes without: rows and audits that do not say so were made with cuDNN.
         words += ["without cuDNN"] if self.gpu_float32 and not (self.tf32 or self.cudnn) else []
         return ", ".join([*words, f"batches of {self.batch}" if self.batch else "batches as they come"])
 
@@ -110,6 +111,7 @@ def torch_run(program: Program, scorer: Scorer) -> Run:
 
 def compiled(network: Scorer) -> Run:
     """The network's logits by torch.compile, which finds out at the first call whether it can."""
+    torch.compiler.reset()  # code compiled with cuDNN is taken for code without it, and the other way round
     fast = torch.compile(network.logits)
 
     def run(images: Images) -> Tensor:
@@ -138,8 +140,12 @@ def onnx_run(program: Program, scorer: Scorer, channels: int) -> Run:
     return lambda images: torch.from_numpy(session.run(["logits"], {"images": images.contiguous().numpy()})[0])
 
 
-def arithmetic(program: Program) -> AbstractContextManager[None]:
-    """The settings of a defense, or cuDNN and TF32 where those are asked for."""
-    if program.tf32 or program.cudnn:
-        return torch.backends.cudnn.flags(enabled=True, deterministic=not program.tf32, allow_tf32=program.tf32)
-    return full_precision()
+@contextmanager
+def arithmetic(program: Program) -> Iterator[None]:
+    """The settings of a defense, but for cuDNN and TF32 where those are asked for."""
+    with full_precision():
+        if program.tf32 or program.cudnn:
+            with torch.backends.cudnn.flags(enabled=True, deterministic=program.cudnn, allow_tf32=program.tf32):
+                yield
+        else:
+            yield
