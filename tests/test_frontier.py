@@ -46,7 +46,7 @@ def test_validation_numbers_of_round_7_are_those_that_were_stored() -> None:
 
 def test_validation_numbers_of_round_8_are_those_that_were_stored() -> None:
     lines: dict[tuple[str, int], str] = {}
-    for line in ROUNDS["8"][2:]:
+    for line in (line for line in ROUNDS["8"][2:] if line.startswith(("| `", "| same"))):
         setting, seed = (part.strip() for part in line.split("|")[1:3])
         before = next(reversed(lines), ("", 0))[0]
         lines[before if setting == "same" else setting, int(seed)] = line
