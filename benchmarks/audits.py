@@ -19,6 +19,7 @@ import typer
 from bagcert.data import load_dataset
 from bagcert.defenses.load import card, load, shipped_models
 from bagcert.deploy.audit import Program, audit
+from bagcert.deploy.audit.audit import NO_CURE
 from bagcert.deploy.audit.report import to_object
 from bagcert.evaluation.pages import Lines, put_table
 from bagcert.files import read_json, write_atomically, write_json
@@ -84,7 +85,7 @@ def table() -> Lines:
                     lines.append((f"`{model}`", device, words, "not audited yet", ""))
                     continue
                 failed = [check["name"] for check in entry["checks"] if not check["passed"]]
-                cure = f"; cured by: {entry['cure']}" if entry["cure"] and not entry["cure"].startswith("none") else ""
+                cure = "" if entry["cure"] in (None, NO_CURE) else f"; cured by: {entry['cure']}"
                 band = entry["guard_band"]["to_eager_torch"]
                 told = ", ".join(failed) + cure if failed else "none"
                 lines.append((f"`{model}`", stored["device"], words, told, "" if band == "none" else f"`{band}`"))

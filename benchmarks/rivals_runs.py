@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from bagcert.cli.certify import means
 from bagcert.defenses.load import card
 from bagcert.errors import unknown_name
 from bagcert.evaluation.comparison.costs import Training, read_cost
@@ -152,7 +153,7 @@ def one_precision(subject: Subject) -> Iterator[Subject]:
     scorer = subject.defense.scorer
     device = next(scorer.parameters()).device
     half = device.type == "cuda"
-    precision = scorer.own_type or ("bfloat16" if half else "float32")
+    dtype = "bfloat16" if half else "float32"
+    told = {**means(subject.defense, device, dtype), "precision": scorer.own_type or dtype}
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
-        told = {key: value for key, value in subject.header.items() if key != "arithmetic"}  # that of float32
-        yield replace(subject, header={**told, "precision": precision})
+        yield replace(subject, header={**subject.header, **told})

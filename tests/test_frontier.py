@@ -61,6 +61,18 @@ def test_validation_numbers_of_round_8_are_those_that_were_stored() -> None:
     assert seen == set(lines), "a line without a stored run"
 
 
+def test_mixed_pairs_of_round_8_are_those_that_were_stored() -> None:
+    text = (ROOT / "results/frontier/round-8-mixed.jsonl").read_text(encoding="utf-8")
+    head, *runs = map(json.loads, text.splitlines())
+    alone, *pairs = ROUNDS["8"][-4:]
+    lines = {(7,): alone, (5,): alone, (7, 7): pairs[0], (5, 5): pairs[1], (7, 5): pairs[2]}
+    for run in runs:
+        shown = [part.split("; ") for part in lines[tuple(run["fields"])].strip("| ").split(" | ")[1:]]
+        share = [f"{100 * run[key] / head['images']:.2f}" for key in ("right", "certified")]
+        assert share in [list(each) for each in zip(*shown, strict=True)]
+    assert len(runs) == 6, "all that the table shows"
+
+
 def test_final_numbers_are_those_of_the_rows() -> None:
     seeds = ROOT / "results/seeds"
     both = [shipped_models()["cifar10"] / "rows.jsonl.gz", seeds / "pair-cifar10-1.jsonl.gz"]

@@ -59,7 +59,7 @@ THREATS = ["5x5", "1x1", "1x20", "18x2", "7x11"]
 
 @pytest.mark.parametrize(
     ("positions", "members", "mirrored"),
-    [(False, 1, False), (True, 1, False), (True, 3, False), (True, 2, True)],
+    [(False, 1, False), (True, 1, False), (True, 3, False), (True, 1, True), (True, 2, True)],
 )
 @pytest.mark.parametrize("patch", THREATS)
 @torch.no_grad()

@@ -59,6 +59,7 @@ def test_a_rival_is_trained_certified_attacked_and_measured(name: str, bench: Be
     assert all(shares.images == TINY.most for shares in standing.results.values())
     assert standing.attack is not None and standing.attack.header["attack"]["steps"] == TINY.steps
     assert standing.attack.header["precision"] == ("float64" if name == "ibp" else "float32")
+    assert standing.attack.header["arithmetic"].startswith(f"torch, cpu, {standing.attack.header['precision']}, eager")
     cost = standing.cost
     assert cost is not None and (cost.defense, cost.patch, cost.rule) == (name, MAIN_PATCH, rival.rules[0])
     assert cost.seconds > 0 and cost.flops > 0 and cost.training.recipe == rival.entry.recipe

@@ -65,10 +65,11 @@ def certify(
         show(rows, defense, seconds)
 
 
-def means(defense: Defense, place: torch.device) -> dict[str, object]:
-    """By what scores are computed: versions, device, and the arithmetic that `bagcert audit` tries by default."""
-    program = Program(device=place.type, batch=defense.batch_size)
-    arithmetic = str(program).replace(program.dtype, defense.scorer.own_type or program.dtype)
+def means(defense: Defense, place: torch.device, dtype: str = Program.dtype) -> dict[str, object]:
+    """By what scores are computed: versions, device, and the arithmetic that `bagcert audit` tries for that type."""
+    own = defense.scorer.own_type  # computed as float32 is, whatever the caller's type
+    program = Program(device=place.type, dtype=Program.dtype if own else dtype, batch=defense.batch_size)
+    arithmetic = str(program).replace(program.dtype, own or dtype)
     return {"versions": versions(), "device": device_name(place), "arithmetic": arithmetic}
 
 

@@ -15,6 +15,8 @@ from bagcert.errors import UsageError
 from bagcert.scorers.steps import HeavisideStep, ScoreStep
 from bagcert.shapes import Images
 
+NO_CURE = "none of the settings tried; a layer of the network leaks, or this machine's arithmetic is not fit for proofs"
+
 
 @dataclass(frozen=True)
 class Audit:
@@ -109,6 +111,4 @@ def cure(
         run = prepare(candidate, defense.scorer, images.shape[1])
         if all(check.passed for check in behavior(run, images, patches, attacks)):
             return f"use {candidate}"
-    return (
-        "none of the settings tried; a layer of the network leaks, or this machine's arithmetic is not fit for proofs"
-    )
+    return NO_CURE
