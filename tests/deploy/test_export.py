@@ -18,16 +18,17 @@ import bagcert
 from bagcert.data import load_dataset
 from bagcert.defenses.defense import Defense
 from bagcert.defenses.load import card
+from bagcert.deploy.certificate_model import OUTPUTS
 from bagcert.deploy.export import export_defense
 from bagcert.deploy.guard import GuardBand
-from bagcert.deploy.network_model import network_model
+from bagcert.deploy.network_model import Scored, network_model
 from bagcert.errors import UsageError
 from bagcert.rules import IntegerScores, read_scores
 from bagcert.scorers.ablation import AblationConfig
 from tests.cli.calling import call
 from tests.deploy.conftest import pictures, small_defense
 from tests.deploy.running import outputs_of
-from tests.deploy.test_rule_graphs import assert_same
+from tests.deploy.test_rule_graphs import assert_refused, assert_same
 
 pytestmark = pytest.mark.slow
 
@@ -49,6 +50,60 @@ def test_the_graph_says_what_the_defense_says(step: str, rule: str, images: Tens
     guarded = outputs_of(export_defense(defense, BANDS[step], {}), images=images)
     assert_never_contradicted(defense, scores, guarded)
     assert 0 < guarded["certified"].sum() < len(images)
+
+
+BAD_PIXELS = {
+    "NaN": (float("nan"), 1),
+    "infinite": (float("inf"), 1),
+    "minus infinite": (float("-inf"), 1),
+    "negative": (-5.0, 2),
+    "barely negative": (-1e-45, 2),
+    "a byte": (255.0, 2),
+    "barely above one": (float(np.nextafter(np.float32(1), np.float32(2))), 2),
+}
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize(("step", "rule"), [("heaviside", "every-region"), ("logits", "two-mask")])
+def test_the_graph_refuses_the_images_that_the_defense_refuses(
+    step: str, rule: str, guarded: bool, images: Tensor
+) -> None:
+    """One pixel is enough; the other images keep their answers to the last bit. Pixels at the very bounds are fine."""
+    defense = small_defense(step, rule)
+    images[0, 0, 0, :3] = torch.tensor([0.0, -0.0, 1.0])
+    model = export_defense(defense, BANDS[step] if guarded else GuardBand(), {})
+    before = outputs_of(model, images=images)
+    assert before["certified"][21] and not before["problem"].any()
+    for start in (2, 3):  # image 21 beside the bad ones, and as one of them
+        batch, bad = images.clone(), np.arange(start, start + 3 * len(BAD_PIXELS), 3)
+        for index, (pixel, _) in zip(bad, BAD_PIXELS.values(), strict=True):
+            batch[index, index % 3, index % 12, 5] = pixel
+            with pytest.raises(UsageError, match=r"expected pixels in 0\.\.1"):
+                defense.scores(batch[index : index + 1])
+        after = outputs_of(model, images=batch)
+        assert_refused({name: value[bad] for name, value in after.items()})
+        assert after["problem"][bad].tolist() == [problem for _, problem in BAD_PIXELS.values()]
+        for name in before:
+            np.testing.assert_array_equal(np.delete(before[name], bad, 0), np.delete(after[name], bad, 0), err_msg=name)
+
+
+def test_no_bad_image_reaches_the_network(images: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that nothing of it can spill into its neighbors, whatever the network does."""
+    scorer = small_defense("logits", "two-mask").scorer
+    monkeypatch.setattr(scorer, "integers", lambda given: given)
+    images[1, 0, 0, 0] = float("nan")
+    problems, seen = Scored(scorer, GuardBand())(images)
+    assert problems.nonzero().tolist() == [[1]]
+    assert torch.equal(seen, images.index_fill(0, torch.tensor(1), 0.0))
+
+
+def test_pixels_left_as_bytes_are_refused_whole(images: Tensor) -> None:
+    """And where NaN and bytes meet, not finite is said first."""
+    images = images * 255
+    images[0, 0, 3, 3] = float("nan")
+    found = outputs_of(export_defense(small_defense("logits", "two-mask"), GuardBand(), {}), images=images)
+    assert_refused(found)
+    assert found["problem"].tolist() == [1] + [2] * (len(images) - 1)
 
 
 def test_ablations_are_exported_too(images: Tensor) -> None:
@@ -164,6 +219,15 @@ def test_the_metadata_says_what_a_certificate_means(exported: Path) -> None:
     assert (entries["threat"], entries["rule"], entries["guard_band"]) == ("5x5", "two-mask", "none")
     assert json.loads(entries["classes"]) == stored["classes"]
     assert entries["weights_sha256"] == stored["weights_sha256"] and entries["bagcert"]
+    assert set(json.loads(entries["problems"])) == {"0", "1", "2"}
+
+
+def test_each_output_says_what_it_is(exported: Path) -> None:
+    """In the file, in the table of the docs, by the same names."""
+    outputs = {output.name: output.doc_string for output in onnx.load(exported).graph.output}
+    assert outputs == OUTPUTS
+    listed = re.findall(r"^\| `(\w+)` \| (?:int|bool)", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed == list(outputs)
 
 
 @pytest.mark.parametrize(

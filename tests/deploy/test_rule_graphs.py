@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import Tensor
@@ -48,6 +49,13 @@ def assert_same(found: dict[str, Any], certificate: Certificate) -> None:
         np.testing.assert_array_equal(found[name], expected.numpy(), err_msg=name)
 
 
+def judged(model: onnx.ModelProto, problems: Tensor | None = None, **maps: Tensor) -> dict[str, Any]:
+    """What the model says of score maps; without `problems`, of images that have none."""
+    fine = torch.zeros(len(maps["values"]), dtype=torch.int64)
+    given = {f"rule__{name}": each for name, each in maps.items()}
+    return outputs_of(model, rule__problem=fine if problems is None else problems, **given)
+
+
 @pytest.mark.parametrize("rule", RULE_GRAPHS)
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("place", REGIONS)
@@ -56,7 +64,7 @@ def test_integers_are_equal(place: str, values: str, rule: str) -> None:
     classes = 10 if place == "shipped models" else 3
     maps = random_maps(7, 40, classes, regions.grid, levels).to(torch.int32)
     bounds = (min(levels), max(levels))
-    found = outputs_of(certificate_model(find_rule(rule), regions, ScoreKind(classes, bounds)), rule__values=maps)
+    found = judged(certificate_model(find_rule(rule), regions, ScoreKind(classes, bounds)), values=maps)
     assert_same(found, find_rule(rule).certify(read_scores(maps, bounds), regions))
     np.testing.assert_array_equal(found["scores"], maps.numpy())
 
@@ -69,13 +77,37 @@ def test_guard_bands_are_equal(place: str, rule: str) -> None:
     unsure = torch.rand(votes.shape, generator=torch.Generator().manual_seed(0)) < 0.03
     model = certificate_model(find_rule(rule), regions, ScoreKind(4, (0, 1), guarded=True))
     low, high = votes.masked_fill(unsure, 0), votes.masked_fill(unsure, 1)
-    found = outputs_of(model, rule__values=votes, rule__low=low, rule__high=high)
+    found = judged(model, values=votes, low=low, high=high)
     assert_same(found, find_rule(rule).certify(read_scores(votes, (0, 1), uncertain=unsure), regions))
 
     scores = random_maps(9, 40, 4, regions.grid, (-50, 0, 60)).to(torch.int32)
     model = certificate_model(find_rule(rule), regions, ScoreKind(4, (-50, 60), slack=3, guarded=True))
-    found = outputs_of(model, rule__values=scores, rule__low=scores - 3, rule__high=scores + 3)
+    found = judged(model, values=scores, low=scores - 3, high=scores + 3)
     assert_same(found, find_rule(rule).certify(read_scores(scores, (-50, 60), slack=3), regions))
+
+
+@pytest.mark.parametrize("rule", RULE_GRAPHS)
+@pytest.mark.parametrize("guarded", [False, True])
+def test_images_with_a_problem_are_not_certified(rule: str, guarded: bool) -> None:
+    """Every map by itself is one for class 0 all over, which each rule certifies."""
+    regions = REGIONS["shipped models"]
+    votes = torch.zeros(4, 3, *regions.grid, dtype=torch.int32)
+    votes[:, 0] = 1
+    maps = {"values": votes, **({"low": votes, "high": votes} if guarded else {})}
+    model = certificate_model(find_rule(rule), regions, ScoreKind(3, (0, 1), guarded=guarded))
+    before, after = judged(model, **maps), judged(model, torch.tensor([0, 1, 0, 2]), **maps)
+    assert before["certified"].all() and after["problem"].tolist() == [0, 1, 0, 2]
+    assert_refused({name: value[1::2] for name, value in after.items()})
+    for name in before:
+        np.testing.assert_array_equal(before[name][::2], after[name][::2], err_msg=name)
+
+
+def assert_refused(found: dict[str, Any]) -> None:
+    """No class, no certificate, a lead below every other, an empty placement and no evidence."""
+    assert found["problem"].all() and not found["certified"].any()
+    assert (found["class"] == -1).all() and (found["answer"] == -1).all()
+    assert (found["lead"] == np.iinfo(np.int64).min).all()
+    assert not found["weakest"].any() and not found["scores"].any()
 
 
 def test_another_class_than_the_argmax_may_be_consistent() -> None:
@@ -84,7 +116,7 @@ def test_another_class_than_the_argmax_may_be_consistent() -> None:
     piled, even = torch.zeros(8, 8), torch.ones(8, 8)
     piled[3:5, 3:5] = 40
     maps = torch.stack([piled, even])[None].to(torch.int32)
-    found = outputs_of(certificate_model(TwoMask(), regions, ScoreKind(2, (0, 40))), rule__values=maps)
+    found = judged(certificate_model(TwoMask(), regions, ScoreKind(2, (0, 40))), values=maps)
     assert maps.sum(dim=(2, 3)).argmax(dim=1).tolist() == [0] and found["class"].tolist() == [1]
     assert_same(found, TwoMask().certify(read_scores(maps, (0, 40)), regions))
 

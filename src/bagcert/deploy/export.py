@@ -10,13 +10,15 @@ from bagcert.defenses.defense import Defense
 from bagcert.deploy.certificate_model import IR_VERSION, ScoreKind, certificate_model
 from bagcert.deploy.guard import GuardBand
 from bagcert.deploy.network_model import Scored, network_model
+from bagcert.deploy.pixels import PROBLEMS
 
 
 def export_defense(defense: Defense, guard: GuardBand, facts: Mapping[str, str], channels: int = 3) -> onnx.ModelProto:
     """Network and rule in one graph. `facts` are added to its metadata: digest of the weights, version.
 
-    Input `images` [n c h w], float32 in 0..1; outputs `class`, `certified`, `answer` (the class where certified, else
-    -1), `lead`, `weakest` [n 4] (row, column, height, width in pixels) and `scores` [n k i j].
+    Input `images` [n c h w], float32 in 0..1; outputs for each of the n images as `OUTPUTS` says. An image with a pixel
+    that is not finite or lies outside 0..1 gets class -1 and no certificate, and `problem` says why; the other images
+    keep their answers.
     """
     scorer, step = defense.scorer, defense.scorer.step
     guard.check(step)
@@ -40,5 +42,6 @@ def metadata(defense: Defense, guard: GuardBand) -> dict[str, str]:
         "rule": defense.rule.name,
         "classes": json.dumps(list(defense.classes)),
         "guard_band": str(guard),
+        "problems": json.dumps(PROBLEMS),
         "scores": f"{step.name}, {step.unit} stands for 1.0, within {step.bounds[0]}..{step.bounds[1]}",
     }

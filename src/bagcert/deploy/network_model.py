@@ -1,4 +1,4 @@
-"""A scorer as an ONNX model: pixels in, integer scores and their guard band out."""
+"""A scorer as an ONNX model: pixels in; their problems, integer scores and guard band out."""
 
 import logging
 import warnings
@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from bagcert.deploy.graph import OPSET
 from bagcert.deploy.guard import GuardBand
+from bagcert.deploy.pixels import blackened, pixel_problems
 from bagcert.errors import UsageError
 from bagcert.scorers.base import Scorer
 
 
 class Scored(nn.Module):
-    """What the rule takes: scores and, where there is a guard band, the least and the most that each may be."""
+    """What the rule takes: problems of the images, scores and, with a guard band, the least and most of each score."""
 
     def __init__(self, scorer: Scorer, guard: GuardBand) -> None:
         super().__init__()
@@ -24,11 +25,13 @@ class Scored(nn.Module):
         self.training = False  # this module's; the scorer keeps its own mode, and is refused in training mode
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        problems = pixel_problems(images)
+        images = blackened(images, problems)
         if not self.guard:
-            return (self.scorer.integers(images),)
+            return problems, self.scorer.integers(images)
         logits = self.scorer.logits(images)
         values = self.scorer.step.fixed(logits)
-        return (values, *self.guard.around(values, logits))
+        return (problems, values, *self.guard.around(values, logits))
 
 
 def network_model(
