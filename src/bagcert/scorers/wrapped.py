@@ -1,5 +1,10 @@
-"""Bring your own network: its footprint is traced, checked with NaN, and its scores are made integers."""
+"""Bring your own network: it is traced, its trace is checked and run, and its scores are made integers."""
 
+import copy
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
 from torch import Tensor, nn
 
 from bagcert.errors import UsageError
@@ -7,8 +12,8 @@ from bagcert.scorers.base import Scorer
 from bagcert.scorers.steps import score_step
 from bagcert.shapes import Images
 from bagcert.threats.footprint import IntOrPair, pair
-from bagcert.threats.probe import check_footprint
-from bagcert.threats.tracing import trace_footprint
+from bagcert.threats.probe import check_footprint, check_traced
+from bagcert.threats.tracing import example_weight, trace
 
 
 class WrappedScorer(Scorer):
@@ -17,22 +22,54 @@ class WrappedScorer(Scorer):
     def __init__(self, module: nn.Module, image_size: tuple[int, int], channels: int, step: str) -> None:
         super().__init__()
         self.module = module
+        self.channels = channels
         self.step = score_step(step)
-        self.footprint = trace_footprint(module, image_size, channels)
-        check_footprint(module, self.footprint, channels)
+        self._trace(image_size)
+        self.footprint = self.traced.footprint
+
+    def _trace(self, image_size: tuple[int, int]) -> None:
+        # A copy is traced: code that keeps what it is given would keep what tracing gives it.
+        self.traced = trace(copy.deepcopy(self.module), image_size, self.channels)
+        check_footprint(self.module, self.traced.footprint, self.channels)
+        check_traced(self.module, self.traced, self.channels)
 
     def logits(self, images: Images) -> Tensor:
-        scores: Tensor = self.module(images.clone())  # a network that writes into its input gets its own
+        scores: Tensor = self.traced(self.module, images.clone())  # operations that write into views get their own
         return scores
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
+        """Moved to another device or type, the network is traced there: its code may do something else there."""
+        before = form(self.module)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if form(self.module) != before:
+            self._trace(self.footprint.image_size)
+            if not self.traced.footprint.same(self.footprint):
+                raise UsageError("expected the same footprint after the move, got another; wrap the network again")
+        return self
+
+
+def form(module: nn.Module) -> tuple[torch.dtype, torch.device]:
+    """The type and the device of images for this network."""
+    like = example_weight(module)
+    return like.dtype, like.device
 
 
 def wrap(module: nn.Module, image_size: IntOrPair, channels: int = 3, step: str = "logits") -> WrappedScorer:
     """Make a scorer of your network, in evaluation mode: `wrap(net, 32).scores(images)` are the integers rules take.
 
     The footprint comes from tracing the network (torch.export). A layer that mixes positions is refused by its name:
-    attention, norms over space, global pooling, batch norm in training mode, padding that mirrors. Then single pixels
-    are set to NaN, and no output outside the footprint may turn NaN. `step` says what the outputs are: "logits"
-    (fixed-point, for `two-mask`), "heaviside" (a vote where an output is at least 0), "sigmoid" or "softmax".
+    attention, norms over space, global pooling, batch norm in training mode, padding that mirrors. Scores come from the
+    traced operations, never from the network's own Python code: no branch, counter, clock or global variable can make
+    them see more than the footprint.
+
+    Then the trace is checked. Single pixels are set to NaN and to other values, in float64 and as a defense runs the
+    network, and no output outside the footprint may change. The network's own code must give the scores of its trace,
+    bit for bit, whatever the layout and the number of images, with gradients and without. This comparison samples: a
+    branch that no check takes (by the clock, by a global variable, after many calls, for rare images) is not seen. The
+    scores and their proofs are then those of the trace, which is not what the network's own code would answer.
+
+    `step` says what the outputs are: "logits" (fixed-point, for `two-mask`), "heaviside" (a vote where an output is at
+    least 0), "sigmoid" or "softmax".
     """
     size = pair(image_size)
     if min(*size, channels) < 1:

@@ -109,6 +109,12 @@ class Footprint:
             axes.append(torch.zeros(len(starts), size, dtype=torch.bool).scatter(1, seen, True))
         return Footprint((Branch(*axes),))
 
+    def same(self, other: "Footprint") -> bool:
+        """Made of the same branches in the same order."""
+        return len(self.branches) == len(other.branches) and all(
+            one.inside(two) and two.inside(one) for one, two in zip(self.branches, other.branches, strict=True)
+        )
+
     @property
     def image_size(self) -> Size:
         return self.branches[0].rows.shape[1], self.branches[0].columns.shape[1]

@@ -1,13 +1,19 @@
-"""The footprint as a network really has it: put NaN into pixels and see which outputs turn NaN."""
+"""The footprint as a network really has it: change pixels and see which outputs change."""
 
 import copy
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
 
+from bagcert.devices import full_precision
 from bagcert.errors import UsageError
 from bagcert.threats.footprint import Footprint
 from bagcert.threats.threat import RectangleThreat
+from bagcert.threats.traced import Traced
+from bagcert.threats.tracing import example_weight
+
+BATCH = 16  # as many images as a defense scores at once
 
 
 @torch.no_grad()
@@ -49,10 +55,70 @@ def check_footprint(module: nn.Module, footprint: Footprint, channels: int) -> N
             changed = image.clone()
             changed[0, :, row, column] = value
             moved = (network(changed) != scores).any(dim=1)[0]
-            escaped = moved & ~regions.masks(torch.tensor([place]))[0]
-            if bool(escaped.any()):
-                at = tuple(int(number) for number in escaped.nonzero()[0])
+            refuse_escape(moved & ~regions.masks(torch.tensor([place]))[0], row, column)
+
+
+def refuse_escape(escaped: Tensor, row: int, column: int) -> None:
+    """Refuse outputs, bool [i j], that a pixel changed outside its footprint."""
+    if bool(escaped.any()):
+        at = tuple(int(number) for number in escaped.nonzero()[0])
+        raise UsageError(
+            f"expected pixel ({row}, {column}) to reach its footprint only, got a change at output {at}; "
+            "give the true footprint of this network"
+        )
+
+
+@full_precision()
+def check_traced(module: nn.Module, traced: Traced, channels: int) -> None:
+    """Try the traced operations as a defense runs them: own type and device, channels_last, batches, no gradients.
+
+    Scores outside the footprint must be the same bit for bit. A certificate compares scores that this program computes
+    and leaves no room for rounding: one that rounds by pixels out of sight (a convolution by FFT) cannot be proven. The
+    network's own code must compute the same bits, else it looks at something that tracing does not show.
+    """
+    network = copy.deepcopy(module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    like = example_weight(network)
+    draw = torch.Generator().manual_seed(1)
+    images = torch.rand(BATCH, channels, *traced.footprint.image_size, generator=draw).to(like)
+    images = images.contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        check_batch(network, traced, images)
+    modes: list[tuple[AbstractContextManager[object], Tensor]] = [
+        (torch.no_grad(), images),
+        (torch.no_grad(), images.contiguous(memory_format=torch.contiguous_format)),
+        (torch.no_grad(), images[:1].contiguous()),
+        (torch.enable_grad(), images[:3]),
+        (torch.inference_mode(), images[:2]),
+    ]
+    for mode, batch in modes:
+        with mode:
+            own, by_trace = network(batch.clone()), traced(network, batch.clone())
+            if not torch.equal(bits(own), bits(by_trace)):
                 raise UsageError(
-                    f"expected pixel ({row}, {column}) to reach its footprint only, got a change at output {at}; "
-                    "give the true footprint of this network"
+                    "expected the scores of the trace from the network's own code, got others for a batch of "
+                    f"{len(batch)}; remove memory, noise and branches on layout, type, batch, gradients or tracing"
                 )
+
+
+def check_batch(network: nn.Module, traced: Traced, images: Tensor) -> None:
+    """Change one pixel of each image, at corners and all over, and look at the scores of all of them."""
+    height, width = traced.footprint.image_size
+    corners = torch.tensor([0, width - 1, (height - 1) * width, height * width - 1])
+    places = torch.cat([corners, torch.linspace(0, height * width - 1, BATCH - 2).long()[1:-1]])
+    rows, columns = places // width, places % width
+    regions = traced.footprint.regions(RectangleThreat(traced.footprint.image_size, ((1, 1),)))
+    outside = ~regions.masks(places).to(images.device)
+    scores = bits(traced(network, images.clone()))
+    each = torch.arange(BATCH)
+    for value in (1 - images[each, :, rows, columns].round(), images.flip(0)[each, :, rows, columns]):
+        changed = images.clone()
+        changed[each, :, rows, columns] = value
+        escaped = (bits(traced(network, changed)) != scores).any(dim=1) & outside
+        for number in each.tolist():
+            refuse_escape(escaped[number], int(rows[number]), int(columns[number]))
+
+
+def bits(scores: Tensor) -> Tensor:
+    """Scores as whole numbers of the same bits, so that NaN equals NaN and 0 is not -0."""
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[scores.element_size()]
+    return scores.detach().view(whole)

@@ -9,6 +9,7 @@ from bagcert.errors import UsageError
 from bagcert.threats.footprint import Footprint
 from bagcert.threats.operations import HANDLERS, OF_FIRST_ARGUMENT, Seen, arguments
 from bagcert.threats.threat import Size
+from bagcert.threats.traced import Traced
 
 MOST_IMAGES = 65_535
 MIXES = "which mixes them or is not known not to"
@@ -16,7 +17,12 @@ MIXES = "which mixes them or is not known not to"
 
 def trace_footprint(module: nn.Module, image_size: Size, channels: int) -> Footprint:
     """The footprint of `module`, from images [1 channels h w] to scores [1 k i j], by torch.export."""
-    like = next(iter(floats(module)), torch.zeros(()))
+    return trace(module, image_size, channels).footprint
+
+
+def trace(module: nn.Module, image_size: Size, channels: int) -> Traced:
+    """The operations of `module` and its footprint; refuses what mixes positions."""
+    like = example_weight(module)
     example = torch.zeros(2, channels, *image_size, dtype=like.dtype, device=like.device)
     try:
         # Any number of images: what depends on their number may look at more than one. On a GPU torch itself runs more
@@ -43,11 +49,12 @@ def trace_footprint(module: nn.Module, image_size: Size, channels: int) -> Footp
             found = follow(node, seen)
             if found is not None:
                 seen[node] = found
-    return finished(program.graph.output_node(), seen)
+    return Traced(program, finished(program.graph.output_node(), seen))
 
 
-def floats(module: nn.Module) -> list[Tensor]:
-    return [weight for weight in module.parameters() if weight.is_floating_point()]
+def example_weight(module: nn.Module) -> Tensor:
+    """A weight that has the type and the device of images."""
+    return next((weight for weight in module.parameters() if weight.is_floating_point()), torch.zeros(()))
 
 
 def finished(node: fx.Node, seen: dict[fx.Node, Seen]) -> Footprint:
