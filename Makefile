@@ -28,7 +28,7 @@ mutants: $(READY)
 	$(BIN)/python -m tests.mutation.run
 
 fuzz: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.deploy.serving.fuzz
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.server.fuzz
 
 load: $(READY)
 	$(BIN)/python -m benchmarks.serving

@@ -16,15 +16,15 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from bagcert.audit import Program, audit
+from bagcert.audit.audit import NO_CURE
+from bagcert.audit.report import to_object
 from bagcert.data import load_dataset
-from bagcert.defenses.load import card, load, shipped_models
-from bagcert.deploy.audit import Program, audit
-from bagcert.deploy.audit.audit import NO_CURE
-from bagcert.deploy.audit.report import to_object
-from bagcert.evaluation.pages import Lines, put_table
+from bagcert.defense import card, load, shipped_models
 from bagcert.files import read_json, write_atomically, write_json
-from bagcert.training.folder import device_name, versions
+from bagcert.program import device_name, versions
 from benchmarks.calling import call
+from studies.tables import Lines, put_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "deploy.md"

@@ -29,16 +29,15 @@ import typer
 from torch import Tensor
 
 import bagcert
+from bagcert.audit.programs import Program, prepare
 from bagcert.data import load_dataset
-from bagcert.defenses.defense import Defense
-from bagcert.defenses.load import card
-from bagcert.deploy.audit.programs import Program, prepare
-from bagcert.deploy.export import export_defense
-from bagcert.deploy.guard import GuardBand
-from bagcert.evaluation.pages import Lines, put_table
+from bagcert.defense import Defense, card
 from bagcert.files import read_json, write_atomically, write_json
+from bagcert.onnx.export import export_defense
+from bagcert.onnx.guard import GuardBand
 from bagcert.rules import read_scores
 from benchmarks.calling import call
+from studies.tables import Lines, put_table
 
 RESULTS = Path(__file__).parent / "results" / "export.json"
 PAGE = Path(__file__).parents[1] / "docs" / "deploy.md"

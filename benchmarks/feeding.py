@@ -21,7 +21,7 @@ from PIL import Image
 from bagcert.data.stream import default_workers
 from bagcert.errors import UsageError
 from bagcert.files import write_json
-from bagcert.training.folder import device_name
+from bagcert.program import device_name
 from bagcert.training.loop import Order, train
 from bagcert.training.recipe import load_recipe
 from benchmarks.calling import call

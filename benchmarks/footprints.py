@@ -16,8 +16,8 @@ import torch
 import typer
 from rich.progress import track
 
-from bagcert.deploy.logits import Logits
 from bagcert.files import write_json
+from bagcert.onnx.logits import Logits
 from bagcert.scorers.residual import IMAGENET_KERNELS
 from bagcert.threats import parse_threat
 from bagcert.threats.probe import reached_outputs

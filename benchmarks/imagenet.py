@@ -20,10 +20,10 @@ import torch
 import typer
 from torch import Tensor
 
-from bagcert.defenses.defense import Defense
+from bagcert.defense import Defense
 from bagcert.files import write_json
+from bagcert.program import device_name
 from bagcert.rules import read_scores
-from bagcert.training.folder import device_name
 from bagcert.training.recipe import load_recipe
 from benchmarks.calling import call
 

@@ -1,4 +1,4 @@
-"""The paper's ImageNet networks and ours on 64x64 photographs of 100 classes: rows, curves and ranks, into results/.
+"""The networks of the paper for ImageNet, and ours, on 64x64 photographs of 100 classes: rows, curves, ranks.
 
     python -m benchmarks.photographs FOLDER                            (all runs, 3 minutes each, on a GPU)
     python -m benchmarks.photographs FOLDER --minutes 9 --processes 3  (what fits; the same command goes on)
@@ -18,21 +18,21 @@ import torch
 import typer
 
 from bagcert.attacks import AttackSettings
-from bagcert.defenses.load import card
-from bagcert.evaluation.figures.plan import RESULTS
-from bagcert.evaluation.rows import Evaluation
+from bagcert.defense import card
 from bagcert.files import write_atomically
+from bagcert.rows.format import Evaluation
 from bagcert.rules import EveryRegion
 from bagcert.rules.sums import sums
-from bagcert.training.folder import RunFolder
 from bagcert.training.loop import Order
 from bagcert.training.recipe import load_recipe
+from bagcert.training.run import RunFolder
 from benchmarks.calling import call
 from benchmarks.logs import read_log, steady_mean
 from benchmarks.rivals_runs import one_precision
 from benchmarks.sharing import check_rehearsal, deadline_of, supervise
 from benchmarks.storing import Subject
 from benchmarks.sweep_runs import train_quietly
+from studies.figures.plan import RESULTS
 
 PATCHES = ("6x6", "9x9", "11x11")  # 0.9, 2.0 and 3.0 % of 64x64
 MAIN = "9x9"

@@ -10,16 +10,16 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bagcert.evaluation.attacked import read_attack_rows
-from bagcert.evaluation.figures.plan import RESULTS
-from bagcert.evaluation.pages import Lines, put_table
-from bagcert.evaluation.report.drawing import PALETTE, picture
-from bagcert.evaluation.report.tables import percent
-from bagcert.evaluation.rows import Evaluation, Rows, read_rows
 from bagcert.files import write_atomically
+from bagcert.report.drawing import PALETTE, picture
+from bagcert.report.tables import percent
+from bagcert.rows.attacked import read_attack_rows
+from bagcert.rows.format import Evaluation, Rows, read_rows
 from bagcert.training.recipe import load_recipe
 from benchmarks.calling import call
 from benchmarks.photographs import MAIN, PATCHES, RUNS
+from studies.figures.plan import RESULTS
+from studies.tables import Lines, put_table
 
 ROOT = Path(__file__).parents[1]
 PAGE, COMPARISON = ROOT / "docs" / "imagenet.md", ROOT / "docs" / "comparison.md"

@@ -10,8 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bagcert.defenses.load import card, shipped_models
-from bagcert.evaluation.figures.plan import (
+from bagcert.defense import card, shipped_models
+from bagcert.files import write_atomically
+from bagcert.report.tables import attack_table, percent
+from bagcert.rows.format import Evaluation
+from bagcert.scorers.residual import CIFAR_KERNELS
+from benchmarks.calling import call
+from studies.figures.plan import (
     BOUND_PATCHES,
     MAIN_PATCH,
     MARGINS,
@@ -21,13 +26,8 @@ from bagcert.evaluation.figures.plan import (
     SQUARES,
     SweepModel,
 )
-from bagcert.evaluation.figures.stock import Stock
-from bagcert.evaluation.pages import Lines, put_table
-from bagcert.evaluation.report.tables import attack_table, percent
-from bagcert.evaluation.rows import Evaluation
-from bagcert.files import write_atomically
-from bagcert.scorers.residual import CIFAR_KERNELS
-from benchmarks.calling import call
+from studies.figures.stored_results import Stock
+from studies.tables import Lines, put_table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reproduction.md"

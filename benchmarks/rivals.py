@@ -1,4 +1,4 @@
-"""Every rival trained, certified, attacked and timed on one GPU: the rows behind `bagcert compare`.
+"""Every rival trained, certified, attacked and timed on one GPU: the rows behind `python -m studies compare`.
 
     python -m benchmarks.rivals                              (all of them, one after the other)
     python -m benchmarks.rivals --minutes 9 --processes 4    (what fits; the same command goes on)
@@ -18,12 +18,12 @@ from typing import Annotated
 
 import typer
 
-from bagcert.evaluation.figures.plan import RESULTS
 from benchmarks.calling import call
 from benchmarks.rivals_costs import measure
 from benchmarks.rivals_runs import Bench, is_done, is_prepared, jobs, matching, prepare
 from benchmarks.rivals_scale import PLANNED, TINY
 from benchmarks.sharing import check_rehearsal, deadline_of, supervise
+from studies.figures.plan import RESULTS
 
 Job = list[str]  # names, to be worked on one after the other
 

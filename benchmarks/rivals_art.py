@@ -22,14 +22,13 @@ import typer
 from torch import Tensor
 
 from bagcert.data import load_dataset
-from bagcert.defenses.defense import Defense
-from bagcert.defenses.load import card, load
+from bagcert.defense import Defense, card, load
 from bagcert.errors import UsageError
-from bagcert.evaluation.comparison.ties import TIE_RULES, added_by_ties
 from bagcert.files import write_json
+from bagcert.program import device_name
 from bagcert.scorers.ablation import AblationScorer
-from bagcert.training.folder import device_name
 from benchmarks.calling import call
+from studies.rivals.tie_rules import TIE_RULES, added_by_ties
 
 COLUMNS = Path(__file__).parents[1] / "tests" / "peers" / "columns"
 NEAR = 1e-5  # float32 sums of another order move a softmax by less

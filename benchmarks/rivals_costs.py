@@ -6,22 +6,21 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bagcert.defenses.defense import Defense
-from bagcert.defenses.load import card, shipped_models
+from bagcert.defense import Defense, card, shipped_models
 from bagcert.errors import UsageError
-from bagcert.evaluation.comparison.costs import Cost, Ties, Training, write_cost
-from bagcert.evaluation.comparison.plan import MAIN_PATCH, OURS, cost_path
-from bagcert.evaluation.comparison.ties import TIE_RULES, added_by_ties
-from bagcert.evaluation.rows import Evaluation
+from bagcert.rows.format import Evaluation
 from bagcert.scorers.ablation import AblationScorer
 from bagcert.scorers.base import BuiltScorer, Scorer
 from bagcert.scorers.cleanser import CleanserScorer
 from bagcert.scorers.ensemble import EnsembleScorer
 from bagcert.scorers.interval import IntervalScorer
-from bagcert.training.folder import RunFolder
+from bagcert.training.run import RunFolder
 from benchmarks.rivals_runs import Bench, one_precision, rival_of, trained, training_facts
 from benchmarks.storing import Subject
 from benchmarks.table1 import BATCH, measured
+from studies.rivals.costs import Cost, Ties, Training, write_cost
+from studies.rivals.plan import MAIN_PATCH, OURS, cost_path
+from studies.rivals.tie_rules import TIE_RULES, added_by_ties
 
 
 def passes(scorer: Scorer) -> int:

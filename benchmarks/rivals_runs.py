@@ -11,19 +11,18 @@ from typing import Any
 import torch
 
 from bagcert.cli.certify import means
-from bagcert.defenses.load import card
+from bagcert.defense import card
 from bagcert.errors import unknown_name
-from bagcert.evaluation.comparison.costs import Training, read_cost
-from bagcert.evaluation.comparison.plan import OURS, RIVALS, Rival, attack_path, cost_path, rows_path
 from bagcert.files import read_json, read_tensors, write_atomically
-from bagcert.scorers.networks import kind_of
-from bagcert.scorers.saved import load_scorer
-from bagcert.training.folder import RunFolder, save_run
+from bagcert.scorers.weights import kind_of, load_scorer
 from bagcert.training.loop import Order
 from bagcert.training.recipe import Recipe, load_recipe
+from bagcert.training.run import RunFolder, save_run
 from benchmarks.rivals_scale import EFFORTS, PLANNED, Scale
 from benchmarks.storing import Subject
 from benchmarks.sweep_runs import train_quietly
+from studies.rivals.costs import Training, read_cost
+from studies.rivals.plan import OURS, RIVALS, Rival, attack_path, cost_path, rows_path
 
 BESIDE = "beside.json"  # in a run folder: how many processes shared the device
 CUT = "bagcert"  # the paper's own network, whose 350 epochs are cut to minutes

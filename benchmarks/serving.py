@@ -31,8 +31,8 @@ from torch import Tensor
 
 import bagcert
 from bagcert.data import load_dataset
-from bagcert.defenses.defense import Defense
-from bagcert.deploy.serving.pictures import to_png
+from bagcert.defense import Defense
+from bagcert.server.images import to_png
 from benchmarks.calling import call
 from benchmarks.serving_clients import FACTS, Tally, drive, once_each, until
 

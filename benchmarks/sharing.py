@@ -15,8 +15,8 @@ from typing import TypeVar
 import torch
 
 from bagcert.errors import UsageError
-from bagcert.evaluation.figures.plan import RESULTS
-from bagcert.training.interrupt import Stopped
+from bagcert.training.sync import Stopped
+from studies.figures.plan import RESULTS
 
 STOPPING_SECONDS = 30.0  # for the last checkpoints
 Job = TypeVar("Job")

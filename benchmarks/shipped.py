@@ -1,4 +1,4 @@
-"""Rows of the shipped models behind the figures and docs/reproduction.md, into results/.
+"""Rows of the shipped models behind the figures and docs/reproduction.md, into studies/results/.
 
     python -m benchmarks.shipped shapes   (squares from 1x1 to 10x10 and every rectangle of 24 pixels, all test images)
     python -m benchmarks.shipped bounds   (attacks with 2x2, 5x5 and 8x8 patches: the bound from above)
@@ -13,8 +13,11 @@ from typing import Annotated
 import typer
 
 from bagcert.attacks import AttackSettings
-from bagcert.defenses.load import card, shipped_models
-from bagcert.evaluation.figures.plan import (
+from bagcert.defense import card, shipped_models
+from bagcert.rows.format import Evaluation
+from benchmarks.calling import call
+from benchmarks.storing import Subject
+from studies.figures.plan import (
     BOUND_PATCHES,
     CONDITIONS,
     RECTANGLES,
@@ -23,9 +26,6 @@ from bagcert.evaluation.figures.plan import (
     bound_rows,
     shape_rows,
 )
-from bagcert.evaluation.rows import Evaluation
-from benchmarks.calling import call
-from benchmarks.storing import Subject
 
 WORK = Path("runs/shipped")
 Models = Annotated[list[str] | None, typer.Argument(help="shipped models; all if none is given")]

@@ -24,7 +24,7 @@ import bagcert
 from bagcert.attacks import AttackSettings
 from bagcert.cli.certify import means
 from bagcert.data import Source, load_dataset
-from bagcert.defenses.load import card
+from bagcert.defense import card
 from bagcert.files import write_json
 from bagcert.rules import NAMED_RULES
 from bagcert.scorers.residual import ResidualScorer

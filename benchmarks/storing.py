@@ -13,13 +13,12 @@ import torch
 from bagcert.attacks import AttackSettings
 from bagcert.cli.certify import means
 from bagcert.data import Source
-from bagcert.defenses.defense import Defense
-from bagcert.defenses.load import card, load
-from bagcert.evaluation.attacked import AttackRows, read_attack_rows, write_attack_rows
-from bagcert.evaluation.certifying import Plan, write_rows
-from bagcert.evaluation.header import describe, fitting_dataset
-from bagcert.evaluation.rows import Evaluation, Rows, read_rows, read_texts
+from bagcert.defense import Defense, card, load
 from bagcert.files import write_atomically
+from bagcert.rows.attacked import AttackRows, read_attack_rows, write_attack_rows
+from bagcert.rows.format import Evaluation, Rows, read_rows, read_texts
+from bagcert.rows.header import describe, fitting_dataset
+from bagcert.rows.write import Plan, write_rows
 
 
 @dataclass(frozen=True, eq=False)

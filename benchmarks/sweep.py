@@ -1,4 +1,4 @@
-"""The paper's sweep and its score functions, trained short: the rows behind `bagcert figures`, into results/.
+"""The paper's sweep and its score functions, trained short: the rows behind `python -m studies figures`.
 
     python -m benchmarks.sweep                           (all 35 runs, on a GPU)
     python -m benchmarks.sweep --minutes 9 --runs 'rf*'  (what fits; the same command goes on)
@@ -18,10 +18,10 @@ from typing import Annotated
 
 import typer
 
-from bagcert.evaluation.figures.plan import RESULTS
 from benchmarks.calling import call
 from benchmarks.sharing import check_rehearsal, deadline_of, supervise
 from benchmarks.sweep_runs import FULL, TINY, Bench, carry_out, is_done, matching
+from studies.figures.plan import RESULTS
 
 
 def main(

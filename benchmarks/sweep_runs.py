@@ -12,7 +12,15 @@ import torch
 from bagcert.attacks import AttackSettings
 from bagcert.data import load_dataset
 from bagcert.errors import unknown_name
-from bagcert.evaluation.figures.plan import (
+from bagcert.files import write_atomically
+from bagcert.program import versions
+from bagcert.rows.format import Evaluation
+from bagcert.scorers.residual import CIFAR_KERNELS
+from bagcert.training.loop import Order, train
+from bagcert.training.recipe import Recipe, load_recipe
+from bagcert.training.run import Diverged, RunFolder
+from benchmarks.storing import Subject
+from studies.figures.plan import (
     MAIN_PATCH,
     SCORE_RUNS,
     SWEEP,
@@ -24,14 +32,6 @@ from bagcert.evaluation.figures.plan import (
     sweep_attack,
     sweep_rows,
 )
-from bagcert.evaluation.rows import Evaluation
-from bagcert.files import write_atomically
-from bagcert.scorers.residual import CIFAR_KERNELS
-from bagcert.training.folder import RunFolder, versions
-from bagcert.training.loop import Order, train
-from bagcert.training.recipe import Recipe, load_recipe
-from bagcert.training.run import Diverged
-from benchmarks.storing import Subject
 
 SweepRun = SweepModel | ScoreRun
 

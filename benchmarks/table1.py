@@ -20,12 +20,11 @@ import typer
 from torch import Tensor
 
 from bagcert.data import load_dataset
-from bagcert.defenses.defense import Defense
-from bagcert.defenses.load import card, load, shipped_models
-from bagcert.evaluation.proving import one_thread
+from bagcert.defense import Defense, card, load, shipped_models
 from bagcert.files import write_json
+from bagcert.program import device_name
+from bagcert.rows.prover import one_thread
 from bagcert.scorers.residual import CIFAR_KERNELS, ResidualConfig, ResidualScorer
-from bagcert.training.folder import device_name
 from benchmarks.calling import call
 
 RESULTS = Path(__file__).parent / "results" / "table1.json"

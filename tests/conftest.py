@@ -9,8 +9,8 @@ import torch
 from rich.progress import Progress
 
 from bagcert.data import cifar10
+from bagcert.data.base import data_folder
 from bagcert.data.fetch import TARBALL, fetch_cifar10
-from bagcert.data.places import data_folder
 from bagcert.errors import UsageError
 from tests.data.tiny_cifar10 import TINY_RECORDS, TinyCifar10, make_tiny_cifar10
 

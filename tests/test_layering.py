@@ -8,23 +8,27 @@ import bagcert
 PACKAGE = Path(bagcert.__file__).parent
 
 # Each stage may import itself and the stages named here.
-BASE = {"errors", "shapes", "files", "settings", "devices"}
+BASE = {"errors", "shapes", "files", "config", "program"}
 MAY_IMPORT = {
     "errors": set(),
     "shapes": set(),
-    "devices": set(),
+    "program": set(),
+    "distributed": set(),
     "files": {"errors"},
-    "settings": {"errors"},
+    "config": {"errors"},
     "data": BASE,
     "threats": BASE,
     "rules": BASE | {"threats"},
     "certify": BASE | {"threats", "rules"},
     "scorers": BASE | {"threats"},
     "attacks": BASE | {"threats", "rules", "scorers"},  # a defense hands itself over; they know it by what it offers
-    "defenses": BASE | {"threats", "rules", "scorers", "attacks"},
-    "training": BASE | {"threats", "rules", "scorers", "data"},
-    "deploy": BASE | {"threats", "rules", "scorers", "attacks", "defenses"},
-    "evaluation": BASE | {"threats", "rules", "scorers", "attacks", "defenses", "data", "training"},
+    "defense": BASE | {"threats", "rules", "scorers", "attacks"},
+    "training": BASE | {"distributed", "threats", "rules", "scorers", "data"},
+    "rows": BASE | {"distributed", "threats", "rules", "scorers", "attacks", "defense", "data"},
+    "report": BASE | {"threats", "rules", "scorers", "attacks", "defense", "data", "rows"},
+    "onnx": BASE | {"threats", "rules", "scorers", "defense"},
+    "audit": BASE | {"threats", "rules", "scorers", "attacks", "defense", "onnx"},
+    "server": BASE | {"threats", "rules", "scorers", "attacks", "defense", "onnx", "audit"},
 }
 
 

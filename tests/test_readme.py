@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from bagcert.defenses.load import card, shipped_models
-from bagcert.evaluation.accuracies import accuracies
-from bagcert.evaluation.comparison.standings import standings
-from bagcert.evaluation.figures.plan import RESULTS
-from bagcert.evaluation.rows import read_rows
+from bagcert.defense import card, shipped_models
+from bagcert.rows.accuracy import accuracies
+from bagcert.rows.format import read_rows
+from studies.figures.plan import RESULTS
+from studies.rivals.results import standings
 
 README = Path(__file__).parent.parent / "README.md"
 ROW = re.compile(r"^\| `([a-z0-9-]+)` \| (\d+x\d+) \| ([a-z-]+) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)
@@ -28,15 +28,17 @@ def test_training_commands_are_those_on_the_cards() -> None:
 
 
 def test_another_seed_is_what_its_rows_say() -> None:
-    named = re.findall(r"([\d.]+) / ([\d.]+)\s+\(5x5;\s+`(results/seeds/[^`]+)`\)", README.read_text(encoding="utf-8"))
+    named = re.findall(
+        r"([\d.]+) / ([\d.]+)\s+\(5x5;\s+`(studies/results/seeds/[^`]+)`\)", README.read_text(encoding="utf-8")
+    )
     assert [path for *_, path in named] == [
-        "results/seeds/pair-cifar10-1.jsonl.gz",
-        "results/seeds/pair-cifar10-once-0.jsonl.gz",
-        "results/seeds/pair-cifar10-once-1.jsonl.gz",
-        "results/seeds/two-mask-cifar10-1.jsonl.gz",
-        "results/seeds/fast-cifar10-1.jsonl.gz",
-        "results/seeds/fast-cifar10-24-epochs-0.jsonl.gz",
-        "results/seeds/fast-cifar10-24-epochs-1.jsonl.gz",
+        "studies/results/seeds/pair-cifar10-1.jsonl.gz",
+        "studies/results/seeds/pair-cifar10-once-0.jsonl.gz",
+        "studies/results/seeds/pair-cifar10-once-1.jsonl.gz",
+        "studies/results/seeds/two-mask-cifar10-1.jsonl.gz",
+        "studies/results/seeds/fast-cifar10-1.jsonl.gz",
+        "studies/results/seeds/fast-cifar10-24-epochs-0.jsonl.gz",
+        "studies/results/seeds/fast-cifar10-24-epochs-1.jsonl.gz",
     ]
     for clean, certified, path in named:
         rows = read_rows(README.parent / path)

@@ -2,8 +2,7 @@
 
 from bagcert.attacks.settings import AttackSettings
 from bagcert.certify import certified_size, certify_scores
-from bagcert.defenses.defense import Defense
-from bagcert.defenses.load import load
+from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, EveryRegion, LargestRegion, Masked, Monotone, TwoMask
 from bagcert.scorers.wrapped import wrap

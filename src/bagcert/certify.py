@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.rules import Bounds, Certificate, Masked, Rule, TwoMask, find_rule, read_scores
-from bagcert.rules.pairs import covering
+from bagcert.rules.masking import covering
 from bagcert.rules.unanimous import need_views
 from bagcert.threats import Footprint, Threat, parse_threat
 from bagcert.threats.footprint import IntOrPair, pair

@@ -7,7 +7,7 @@ import pytest
 
 from bagcert.data import Batch, load_dataset
 from bagcert.scorers.residual import ResidualScorer
-from bagcert.scorers.saved import load_scorer
+from bagcert.scorers.weights import load_scorer
 from bagcert.training.loop import Order, train
 from bagcert.training.recipe import load_recipe
 

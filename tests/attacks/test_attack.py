@@ -8,7 +8,7 @@ import bagcert
 from bagcert.attacks import AttackSettings, attack
 from bagcert.attacks.windows import Windows
 from bagcert.data import Batch
-from bagcert.defenses.defense import Defense
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.scorers.residual import ResidualScorer
 

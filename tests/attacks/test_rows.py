@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bagcert.errors import UsageError
-from bagcert.evaluation.attacked import read_attack_rows
+from bagcert.rows.attacked import read_attack_rows
 
 HEADER = {"kind": "attack", "images": 4}
 ROWS: list[list[Any]] = [

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bagcert.attacks import Attacked, AttackSettings
 from bagcert.data import Batch
-from bagcert.defenses.defense import Defense
+from bagcert.defense import Defense
 from bagcert.rules import (
     Certificate,
     EveryRegion,

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import bagcert
-from bagcert.attacks.places import Places
+from bagcert.attacks.placements import Places
 from bagcert.attacks.windows import Windows
 from bagcert.scorers import Scorer
 from bagcert.scorers.ablation import AblationConfig, AblationScorer

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bagcert.defenses.load import card, shipped_models
+from bagcert.defense import card, shipped_models
 from benchmarks import audits
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from bagcert.defenses.load import card
+from bagcert.defense import card
 from benchmarks import export
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from bagcert.evaluation.rows import Evaluation, read_rows
 from bagcert.files import read_json
+from bagcert.rows.format import Evaluation, read_rows
 from benchmarks import photographs, photographs_page
 from benchmarks.photographs import Bench, best_shares, run
 from benchmarks.storing import Subject

@@ -7,11 +7,11 @@ import pytest
 from typer.main import get_command
 
 from bagcert.cli.main import app
-from bagcert.defenses.load import card
-from bagcert.evaluation.figures.plan import RESULTS
-from bagcert.evaluation.figures.stock import Stock
+from bagcert.defense import card
 from benchmarks import reproduction
 from benchmarks.reproduction import PAGE, ROOT, TABLES, filled, read_result
+from studies.figures.plan import RESULTS
+from studies.figures.stored_results import Stock
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,10 @@ import pytest
 import torch
 
 from bagcert.attacks import AttackSettings
-from bagcert.defenses.load import card, load
+from bagcert.defense import card, load
 from bagcert.errors import UsageError
-from bagcert.evaluation.attacked import read_attack_rows
-from bagcert.evaluation.comparison.plan import MAIN_PATCH, PATCHES, RIVALS, Rival, attack_path, cost_path, rows_path
-from bagcert.evaluation.comparison.standings import Standing, standings
-from bagcert.evaluation.rows import Evaluation
+from bagcert.rows.attacked import read_attack_rows
+from bagcert.rows.format import Evaluation
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.base import NetworkConfig
 from bagcert.scorers.cleanser import CleanserConfig
@@ -27,6 +25,8 @@ from benchmarks import rivals, rivals_runs
 from benchmarks.rivals_costs import measure, passes
 from benchmarks.rivals_runs import Bench, is_done, is_prepared, jobs, matching, prepare, recipe_of
 from benchmarks.rivals_scale import EFFORTS, FULL, PLANNED, TINY
+from studies.rivals.plan import MAIN_PATCH, PATCHES, RIVALS, Rival, attack_path, cost_path, rows_path
+from studies.rivals.results import Standing, standings
 from tests.data.tiny_cifar10 import TinyCifar10
 
 pytestmark = pytest.mark.slow

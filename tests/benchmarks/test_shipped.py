@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from bagcert.defenses.load import card
-from bagcert.evaluation.attacked import read_attack_rows
-from bagcert.evaluation.figures.plan import RESULTS, bound_rows, shape_rows
-from bagcert.evaluation.rows import read_rows
-from bagcert.scorers.saved import load_scorer
-from bagcert.training.folder import RunFolder, save_run
+from bagcert.defense import card
+from bagcert.rows.attacked import read_attack_rows
+from bagcert.rows.format import read_rows
+from bagcert.scorers.weights import load_scorer
+from bagcert.training.run import RunFolder, save_run
 from benchmarks import shipped
-from tests.evaluation.digit_runs import save_digit_run
+from studies.figures.plan import RESULTS, bound_rows, shape_rows
+from tests.rows.digit_runs import save_digit_run
 
 
 @pytest.fixture(autouse=True)

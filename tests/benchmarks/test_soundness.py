@@ -4,7 +4,7 @@ import bagcert
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.residual import ResidualScorer
 from benchmarks.soundness import cases
-from tests.evaluation.digit_runs import save_digit_run
+from tests.rows.digit_runs import save_digit_run
 
 
 def test_every_case_is_tried_once(tmp_path: Path) -> None:

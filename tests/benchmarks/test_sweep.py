@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from bagcert.errors import UsageError
-from bagcert.evaluation.figures.plan import (
+from bagcert.scorers.residual import CIFAR_KERNELS
+from bagcert.training.loop import Order
+from bagcert.training.losses import MarginLoss
+from bagcert.training.recipe import Recipe
+from bagcert.training.run import Diverged
+from benchmarks import sweep, sweep_runs
+from benchmarks.sweep_runs import FULL, TINY, Bench, SweepRun, carry_out, is_done, matching, recipe_of
+from studies.figures.plan import (
     SCORE_RUNS,
     SWEEP,
     SWEEP_EVALUATIONS,
@@ -16,14 +23,7 @@ from bagcert.evaluation.figures.plan import (
     sweep_attack,
     sweep_rows,
 )
-from bagcert.evaluation.figures.stock import Stock
-from bagcert.scorers.residual import CIFAR_KERNELS
-from bagcert.training.loop import Order
-from bagcert.training.losses import MarginLoss
-from bagcert.training.recipe import Recipe
-from bagcert.training.run import Diverged
-from benchmarks import sweep, sweep_runs
-from benchmarks.sweep_runs import FULL, TINY, Bench, SweepRun, carry_out, is_done, matching, recipe_of
+from studies.figures.stored_results import Stock
 from tests.data.tiny_cifar10 import TINY_RECORDS, TinyCifar10
 
 pytestmark = pytest.mark.slow

@@ -14,11 +14,11 @@ import bagcert
 from bagcert.attacks import Attacked
 from bagcert.cli.main import main
 from bagcert.data import load_dataset
-from bagcert.defenses.defense import Defense
-from bagcert.evaluation.attacked import read_attack_rows
+from bagcert.defense import Defense
+from bagcert.rows.attacked import read_attack_rows
 from bagcert.rules import Certificate, EveryRegion, IntegerScores
 from bagcert.threats import Regions
-from tests.evaluation.digit_runs import save_digit_run
+from tests.rows.digit_runs import save_digit_run
 
 SHORT = ("--steps", "5", "--step-size", "0.25", "--limit", "35", "--device", "cpu")
 

@@ -10,13 +10,13 @@ import torch
 from PIL import Image
 
 import bagcert
-from bagcert.deploy.audit import Program
-from bagcert.evaluation import certifying
-from bagcert.evaluation.intervals import wilson
-from bagcert.evaluation.rows import Evaluation, read_rows
-from bagcert.evaluation.scores import read_chunk, scores_folder
+from bagcert.audit import Program
+from bagcert.rows import write
+from bagcert.rows.accuracy import wilson
+from bagcert.rows.format import Evaluation, read_rows
+from bagcert.rows.stored_scores import read_chunk, scores_folder
 from tests.cli.calling import call
-from tests.evaluation.digit_runs import DIGITS, save_digit_run, save_view_run
+from tests.rows.digit_runs import DIGITS, save_digit_run, save_view_run
 
 CHOICES = ["--patch", "1x1", "--patch", "1x3", "--rule", "every-region", "--rule", "two-mask"]
 
@@ -87,7 +87,7 @@ def test_defaults_are_the_cards_and_the_same_command_continues(
 def test_ctrl_c_keeps_the_rows_and_says_how_to_go_on(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plain, calls = certifying.certified, [0]
+    plain, calls = write.certified, [0]
 
     def interrupted(*arguments: object) -> object:
         calls[0] += 1
@@ -97,7 +97,7 @@ def test_ctrl_c_keeps_the_rows_and_says_how_to_go_on(
 
     command = ("certify", "run", *CHOICES, "--out", "a b.jsonl", "--scores")
     with monkeypatch.context() as patch:
-        patch.setattr(certifying, "certified", interrupted)
+        patch.setattr(write, "certified", interrupted)
         assert call(patch, *command) == 130
     said = capsys.readouterr().err
     assert "stopped; the rows so far are in a b.jsonl; to go on: bagcert certify run" in said and "'a b.jsonl'" in said
@@ -132,10 +132,10 @@ def test_an_odd_number_of_processes_is_refused(run: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 7)
     with pytest.raises(bagcert.UsageError, match="expected a number of processes that divides 96, got 7"):
-        certifying.write_rows(
+        write.write_rows(
             Path("rows.jsonl"),
             bagcert.load(run),
-            certifying.Plan([Evaluation("1x1", "two-mask")], 5),
+            write.Plan([Evaluation("1x1", "two-mask")], 5),
             DIGITS.split("test"),
             {},
         )

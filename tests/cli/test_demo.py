@@ -5,12 +5,12 @@ from rich.progress import Progress
 
 from bagcert.cli import demo
 from bagcert.errors import UsageError
-from bagcert.evaluation.attacked import read_attack_rows
-from bagcert.evaluation.rows import read_rows
+from bagcert.rows.attacked import read_attack_rows
+from bagcert.rows.format import read_rows
 from bagcert.training import Recipe, load_recipe
-from bagcert.training.interrupt import Stopped
+from bagcert.training.sync import Stopped
 from tests.cli.calling import call
-from tests.evaluation.digit_runs import save_digit_run
+from tests.rows.digit_runs import save_digit_run
 
 pytestmark = pytest.mark.slow
 

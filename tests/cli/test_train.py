@@ -11,7 +11,7 @@ import torch
 from bagcert.cli.main import main
 from bagcert.data.base import Batch
 from bagcert.files import read_tensors
-from bagcert.scorers.saved import load_scorer
+from bagcert.scorers.weights import load_scorer
 from bagcert.training.trainer import Trainer
 
 SHORT = ["--set", "schedule.epochs=2", "--set", "schedule.warmup_epochs=1", "--set", "evaluation.times=2"]

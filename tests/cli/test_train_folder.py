@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from bagcert.cli.main import main
-from bagcert.scorers.saved import load_scorer
+from bagcert.scorers.weights import load_scorer
 
 CLASSES = 1000
 SIZES = [(230, 301), (256, 224), (60, 45), (500, 300)]

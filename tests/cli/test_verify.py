@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.calling import call
-from tests.evaluation.digit_runs import save_digit_run
+from tests.rows.digit_runs import save_digit_run
 
 
 @pytest.fixture

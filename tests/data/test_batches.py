@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bagcert.data import Arrays, ArraySource, Augmentation, Batch
 from bagcert.data.arrays import to_unit
-from bagcert.data.order import batch_seed
+from bagcert.data.base import batch_seed
 from bagcert.errors import UsageError
 
 COUNT = 23

@@ -6,8 +6,8 @@ import torch
 
 from bagcert.data import load_dataset
 from bagcert.data.arrays import ArrayDataset
+from bagcert.data.base import training_positions
 from bagcert.data.cifar10 import load_cifar10
-from bagcert.data.splits import training_positions
 from bagcert.errors import UsageError
 from tests.data.tiny_cifar10 import TINY_RECORDS, TinyCifar10
 

@@ -8,7 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from bagcert.data import Framing
-from bagcert.data.decode import decode
+from bagcert.data.stream import decode
 from bagcert.errors import UsageError
 
 EXIF_ORIENTATION = 0x0112

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bagcert.data import fashion, load_dataset
+from bagcert.data.base import data_folder
 from bagcert.data.digits import load_digits
 from bagcert.data.fashion import load_fashion_mnist, locate
-from bagcert.data.places import data_folder
 from bagcert.errors import UsageError
 
 

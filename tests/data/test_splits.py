@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bagcert.data import load_dataset
-from bagcert.data.splits import cut, training_positions
+from bagcert.data.base import cut, training_positions
 from bagcert.errors import UsageError
 
 CIFAR_LIKE = torch.arange(50_000) % 10

@@ -12,8 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from bagcert.data import Augmentation, Batch, Framing, stream
-from bagcert.data.decode import decode
-from bagcert.data.stream import FolderSource
+from bagcert.data.stream import FolderSource, decode
 from bagcert.errors import UsageError
 
 COUNT = 11

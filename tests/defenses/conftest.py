@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bagcert.data import Batch, load_dataset
-from bagcert.defenses.catalog import DEFENSES
 from bagcert.training import Order, load_recipe, train
+from studies.rivals.catalog import DEFENSES
 
 DIGITS = {
     "data.name": "digits",

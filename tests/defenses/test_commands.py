@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bagcert.defenses.catalog import DEFENSES
+from studies.rivals.catalog import DEFENSES
 from tests.cli.calling import call
 
 pytestmark = pytest.mark.slow

@@ -13,13 +13,13 @@ from torch import Tensor
 import bagcert
 from bagcert.attacks import AttackSettings
 from bagcert.data import Batch
-from bagcert.defenses.catalog import DEFENSES
-from bagcert.defenses.defense import Defense
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.base import BuiltScorer
 from bagcert.training import load_recipe
-from bagcert.training.folder import RunFolder, save_run
+from bagcert.training.run import RunFolder, save_run
+from studies.rivals.catalog import DEFENSES
 from tests.defenses.conftest import SMALL
 
 pytestmark = pytest.mark.slow

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 import bagcert
-from bagcert.defenses.defense import Defense
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.rules import Masked, TwoMask
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.scorers.steps import score_step
 from bagcert.threats import Footprint, parse_threat
-from bagcert.training.folder import RunFolder, save_run
+from bagcert.training.run import RunFolder, save_run
 
 CONFIG = ResidualConfig(classes=3, width=8, kernels=(3, 1), paths=1, shake=False, step="heaviside")
 NAMES = ("cat", "dog", "ship")
@@ -84,7 +84,7 @@ def test_its_own_masks_are_not_looked_up_again(
     def refuse(*_: object) -> Tensor:
         raise AssertionError("the cover of the masks by themselves was computed")
 
-    monkeypatch.setattr("bagcert.rules.pairs.covering", refuse)
+    monkeypatch.setattr("bagcert.rules.masking.covering", refuse)
     defense.certify(images)
 
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import bagcert
+from bagcert.config import write_config
 from bagcert.data import load_dataset
-from bagcert.defenses.load import card, shipped_models
-from bagcert.evaluation.rows import Evaluation, read_rows
-from bagcert.evaluation.shipping import card_table
+from bagcert.defense import card, shipped_models
+from bagcert.rows.format import Evaluation, read_rows
+from bagcert.rows.shipping import card_table
 from bagcert.rules import IntegerScores, read_scores
-from bagcert.settings import write_config
 from bagcert.training.recipe import load_recipe
 
 MODELS = shipped_models()

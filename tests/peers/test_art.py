@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bagcert.data import Batch, load_dataset
-from bagcert.defenses.defense import Defense
-from bagcert.defenses.load import load
+from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
 from bagcert.scorers.ablation import AblationScorer
 from benchmarks.rivals_art import COLUMNS, art_classifier, by_art, by_us, clear_of_theta, compare

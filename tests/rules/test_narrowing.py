@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, EveryRegion, IntegerScores, Rule, TwoMask, read_scores, rule
-from bagcert.rules.narrowing import FEW, alike
+from bagcert.rules.rule import FEW, alike
 from bagcert.threats import Footprint, Layer, Regions, parse_threat
 from bagcert.threats.regions import MaskRegions
 from tests.rules import slow

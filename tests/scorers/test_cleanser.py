@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bagcert.defenses.defense import Defense
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.scorers import cleanser
 from bagcert.scorers.cleanser import CleanserConfig, CleanserScorer

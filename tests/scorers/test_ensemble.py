@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bagcert.deploy.logits import Logits
 from bagcert.errors import UsageError
+from bagcert.onnx.logits import Logits
 from bagcert.scorers.ensemble import EnsembleConfig, EnsembleScorer
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.threats.tracing import trace_footprint

@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bagcert.defenses.defense import Defense
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.scorers import interval
-from bagcert.scorers.boxes import SLACK, Box, forward, least_margins, through
-from bagcert.scorers.interval import IntervalConfig, IntervalScorer
+from bagcert.scorers.interval import SLACK, Box, IntervalConfig, IntervalScorer, forward, least_margins, through
 from bagcert.threats import parse_threat
 from bagcert.training.losses import IntervalLoss
 from tests.gpu_autocast import gpu_autocast

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from bagcert.config import write_config
 from bagcert.scorers.base import BuiltScorer, NetworkConfig
-from bagcert.scorers.networks import NETWORKS, kind_of, read_network
-from bagcert.settings import write_config
+from bagcert.scorers.weights import NETWORKS, kind_of, read_network
 
 SMALL: dict[str, dict[str, object]] = {
     "residual": {"width": 4, "kernels": [3], "shake": False},

@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from bagcert.scorers.shake import shake
+from bagcert.scorers.residual import shake
 
 
 def weights_of_one_draw(seed: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bagcert.errors import UsageError
 from bagcert.scorers.ensemble import EnsembleConfig
-from bagcert.scorers.stored import SCALE, restored, rounded
+from bagcert.scorers.weights import SCALE, restored, rounded
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-20, 20))

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import bagcert
-from bagcert.defenses.defense import Defense
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.scorers.wrapped import wrap
 from bagcert.threats import Footprint, parse_threat

@@ -14,8 +14,7 @@ from bagcert.scorers.residual import CIFAR_KERNELS, IMAGENET_KERNELS, ResidualCo
 from bagcert.threats import Footprint, Layer, RectangleThreat, parse_threat
 from bagcert.threats.footprint import pair
 from bagcert.threats.probe import reached_outputs
-from bagcert.threats.regions import MaskRegions
-from bagcert.threats.separable import SeparableRegions
+from bagcert.threats.regions import MaskRegions, SeparableRegions
 
 
 def patch_pixels(threat: RectangleThreat) -> Tensor:

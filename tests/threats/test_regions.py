@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagcert.threats import Footprint, Layer, Regions, parse_threat
-from bagcert.threats.separable import SeparableRegions
+from bagcert.threats.regions import SeparableRegions
 from tests.rules.test_properties import networks, threats
 
 SLOWLY = settings(deadline=None, max_examples=80, derandomize=True)

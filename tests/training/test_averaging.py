@@ -1,7 +1,7 @@
 import torch
 
 from bagcert.scorers import ResidualConfig, ResidualScorer
-from bagcert.training.averaging import Average
+from bagcert.training.trainer import Average
 
 CONFIG = ResidualConfig(classes=3, width=4, kernels=(1,), paths=1, shake=False)
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from bagcert.distributed import World
 from bagcert.files import read_tensors
-from bagcert.scorers.saved import load_scorer
+from bagcert.scorers.weights import load_scorer
 from bagcert.training import Order, load_recipe, train
-from bagcert.training.sharing import SharedBatchNorm, share_norms
-from bagcert.training.world import World
+from bagcert.training.sync import SharedBatchNorm, share_norms
 
 # Smooth scores and Adam: with votes and Muon's orthogonal steps rounding differences grow fast.
 SETTINGS = [

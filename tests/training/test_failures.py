@@ -10,7 +10,7 @@ import torch
 
 from bagcert.errors import UsageError
 from bagcert.files import read_tensors
-from bagcert.scorers.saved import load_scorer
+from bagcert.scorers.weights import load_scorer
 from bagcert.training import Order, Recipe, Stopped, train
 from bagcert.training.trainer import Trainer
 from tests.training.conftest import after_step, pattern_recipe

@@ -11,10 +11,9 @@ import torch
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, sha256
 from bagcert.scorers import ResidualConfig, ResidualScorer
-from bagcert.scorers.networks import NETWORKS
-from bagcert.scorers.saved import load_scorer, read_scorer, scorer_table
-from bagcert.training.folder import RunFolder, save_run
+from bagcert.scorers.weights import NETWORKS, load_scorer, read_scorer, scorer_table
 from bagcert.training.recipe import Recipe
+from bagcert.training.run import RunFolder, save_run
 
 CONFIG = ResidualConfig(classes=3, channels=1, width=(4, 6), kernels=(3,), strides=(2,), paths=1, shake=False)
 

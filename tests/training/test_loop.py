@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from bagcert.data import ArrayDataset
+from bagcert.distributed import World
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, read_json, read_tensors, write_atomically
-from bagcert.scorers.saved import load_scorer
+from bagcert.scorers.weights import load_scorer
 from bagcert.training import Order, Stopped, train
 from bagcert.training.trainer import Trainer, build_scorer
 from bagcert.training.validation import validate
-from bagcert.training.world import World
 from tests.training.conftest import after_step, losses, pattern_recipe, rival_recipe
 
 pytestmark = pytest.mark.usefixtures("pattern_data")
@@ -156,8 +156,8 @@ def test_the_average_is_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_minutes_fix_the_steps_and_change_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bagcert.training.speed.WARMUP_STEPS", 2)
-    monkeypatch.setattr("bagcert.training.speed.TIMED_STEPS", 3)
+    monkeypatch.setattr("bagcert.training.loop.WARMUP_STEPS", 2)
+    monkeypatch.setattr("bagcert.training.loop.TIMED_STEPS", 3)
     train(pattern_recipe(training={"average": 0.9}), Order(out=tmp_path / "timed", minutes=0.02))
     card = read_json(tmp_path / "timed/config.json")
     assert card["steps"] > 1 and card["seconds"] < 5

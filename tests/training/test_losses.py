@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.training.boxes import box_sums, window_mask
 from bagcert.training.losses import (
     CrossEntropyLoss,
     IntervalLoss,
@@ -16,9 +15,11 @@ from bagcert.training.losses import (
     MaskedLoss,
     PlacedMarginLoss,
     TwoMaskLoss,
+    box_sums,
     check_window,
     greedy_mask,
     lead_of,
+    window_mask,
 )
 
 Cells = set[tuple[int, int]]

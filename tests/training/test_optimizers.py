@@ -7,8 +7,7 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.scorers import ResidualConfig, ResidualScorer
-from bagcert.training.muon import Muon, orthogonalize
-from bagcert.training.optimizers import AdamConfig, MuonConfig, ScheduleConfig, set_rates
+from bagcert.training.optimizers import AdamConfig, Muon, MuonConfig, ScheduleConfig, orthogonalize, set_rates
 
 CONFIG = ResidualConfig(classes=3, width=8, kernels=(3, 1), paths=1, shake=False)
 

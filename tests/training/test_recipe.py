@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from bagcert.config import write_toml
 from bagcert.errors import UsageError
 from bagcert.scorers import CIFAR_KERNELS, IMAGENET_KERNELS, ResidualConfig, ResidualScorer
 from bagcert.scorers.ablation import AblationConfig
-from bagcert.settings import write_toml
 from bagcert.training.losses import MarginLoss, TwoMaskLoss
 from bagcert.training.optimizers import AdamConfig, MuonConfig
 from bagcert.training.recipe import Recipe, load_recipe, read_recipe, recipe_names

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from bagcert.attacks.descent import Clean, Descent, Runs
 from bagcert.attacks.goals import Aim, goal_for
-from bagcert.attacks.places import Places, alike, first_where_steep, paper_leads, proof_leads, weakest_places
+from bagcert.attacks.placements import Places, alike, first_where_steep, paper_leads, proof_leads, weakest_places
 from bagcert.attacks.settings import Attackable, AttackSettings
 from bagcert.attacks.windows import Windows, window_size
-from bagcert.devices import at_once
 from bagcert.errors import UsageError
+from bagcert.program import at_once
 from bagcert.rules import Certificate, IntegerScores
 from bagcert.shapes import Images, Labels, Scores
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bagcert.attacks.places import second_masks
+from bagcert.attacks.placements import second_masks
 from bagcert.rules import Masked, Rule, TwoMask, Unanimous
 from bagcert.rules.rule import own
 from bagcert.shapes import Scores

@@ -18,10 +18,9 @@ from rich.table import Table
 from bagcert.attacks import AttackSettings
 from bagcert.cli.certify import checked, find_device, means
 from bagcert.data import Source
-from bagcert.defenses.defense import Defense
-from bagcert.defenses.load import card, load
-from bagcert.evaluation.attacked import AttackRows, read_attack_rows, unsound_paths, write_attack_rows
-from bagcert.evaluation.header import describe, fitting_dataset
+from bagcert.defense import Defense, card, load
+from bagcert.rows.attacked import AttackRows, read_attack_rows, unsound_paths, write_attack_rows
+from bagcert.rows.header import describe, fitting_dataset
 
 
 def attack(

@@ -9,14 +9,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bagcert.audit import Program
+from bagcert.audit import audit as audit_program
+from bagcert.audit.report import to_object, to_page
 from bagcert.cli.certify import find_device
-from bagcert.defenses.load import card, load
-from bagcert.deploy.audit import Program
-from bagcert.deploy.audit import audit as audit_program
-from bagcert.deploy.audit.report import to_object, to_page
-from bagcert.evaluation.header import fitting_dataset
+from bagcert.defense import card, load
 from bagcert.files import write_atomically
-from bagcert.training.folder import device_name, versions
+from bagcert.program import device_name, versions
+from bagcert.rows.header import fitting_dataset
 
 
 def audit(

@@ -15,16 +15,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
+from bagcert.audit import Program
 from bagcert.data import Source
-from bagcert.defenses.defense import Defense
-from bagcert.defenses.load import card, load
-from bagcert.deploy.audit import Program
+from bagcert.defense import Defense, card, load
+from bagcert.distributed import joined_world
 from bagcert.errors import UsageError
-from bagcert.evaluation.certifying import Plan, write_rows
-from bagcert.evaluation.header import describe, fitting_dataset
-from bagcert.evaluation.rows import Evaluation, Rows, read_rows, summary
-from bagcert.training.folder import device_name, versions
-from bagcert.training.world import joined_world
+from bagcert.program import device_name, versions
+from bagcert.rows.format import Evaluation, Rows, read_rows, summary
+from bagcert.rows.header import describe, fitting_dataset
+from bagcert.rows.write import Plan, write_rows
 
 
 def certify(

@@ -14,20 +14,20 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from bagcert.attacks import AttackSettings
 from bagcert.cli import attack, certify
 from bagcert.data.fetch import fetch_cifar10
-from bagcert.defenses.load import card, load
+from bagcert.defense import card, load
 from bagcert.errors import UsageError
-from bagcert.evaluation.attacked import read_attack_rows
-from bagcert.evaluation.certifying import Plan
-from bagcert.evaluation.header import describe, fitting_dataset
-from bagcert.evaluation.proving import one_thread
-from bagcert.evaluation.report.inputs import read_inputs
-from bagcert.evaluation.report.page import build, write_report
-from bagcert.evaluation.rows import Evaluation, read_rows
-from bagcert.training.folder import RunFolder
-from bagcert.training.interrupt import Stopped
+from bagcert.report.inputs import read_inputs
+from bagcert.report.page import build, write_report
+from bagcert.rows.attacked import read_attack_rows
+from bagcert.rows.format import Evaluation, read_rows
+from bagcert.rows.header import describe, fitting_dataset
+from bagcert.rows.prover import one_thread
+from bagcert.rows.write import Plan
 from bagcert.training.loop import Order
 from bagcert.training.loop import train as train_recipe
 from bagcert.training.recipe import load_recipe
+from bagcert.training.run import RunFolder
+from bagcert.training.sync import Stopped
 
 
 class Scene(NamedTuple):

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from bagcert.defenses.load import card, load
-from bagcert.deploy.guard import GuardBand
-from bagcert.deploy.packages import need_onnx
+from bagcert.defense import card, load
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
+from bagcert.onnx.guard import GuardBand
+from bagcert.onnx.packages import need_onnx
+from bagcert.program import versions
 from bagcert.scorers.base import BuiltScorer
-from bagcert.training.folder import versions
 
 
 def export(
@@ -24,7 +24,7 @@ def export(
 ) -> None:
     """Write one graph from pixels to class, certificate and weakest place; onnxruntime alone runs it."""
     need_onnx()
-    from bagcert.deploy.export import export_defense
+    from bagcert.onnx.export import export_defense
 
     if out.suffix != ".onnx":
         raise UsageError(f"expected --out to end in .onnx, got {out}; name it so")

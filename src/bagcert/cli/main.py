@@ -8,11 +8,9 @@ from rich.console import Console
 from bagcert.cli.attack import attack
 from bagcert.cli.audit import audit
 from bagcert.cli.certify import certify
-from bagcert.cli.compare import compare
 from bagcert.cli.data import data
 from bagcert.cli.demo import demo
 from bagcert.cli.export import export
-from bagcert.cli.figures import figures
 from bagcert.cli.models import models
 from bagcert.cli.report import report
 from bagcert.cli.serve import serve
@@ -36,8 +34,6 @@ app.command()(certify)
 app.command()(attack)
 app.command()(verify)
 app.command()(report)
-app.command()(figures)
-app.command()(compare)
 app.command()(export)
 app.command()(audit)
 app.command()(serve)

@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bagcert.defenses.load import card, shipped_models
+from bagcert.defense import card, shipped_models
 
 
 def models(

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from bagcert.evaluation.report.inputs import read_inputs
-from bagcert.evaluation.report.page import build, write_report
+from bagcert.report.inputs import read_inputs
+from bagcert.report.page import build, write_report
 
 
 def report(

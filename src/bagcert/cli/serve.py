@@ -11,18 +11,18 @@ import torch
 import typer
 from torch import Tensor
 
+from bagcert.audit import Program
 from bagcert.data import cifar10, load_dataset
-from bagcert.data.places import data_folder
-from bagcert.defenses.load import card, load
-from bagcert.deploy.audit import Program
-from bagcert.deploy.serving import need_serving
+from bagcert.data.base import data_folder
+from bagcert.defense import card, load
 from bagcert.errors import UsageError
-from bagcert.evaluation.proving import Prover
-from bagcert.training.folder import versions
+from bagcert.program import versions
+from bagcert.rows.prover import Prover
+from bagcert.server import need_serving
 
 if TYPE_CHECKING:
-    from bagcert.deploy.serving.model import Model
-    from bagcert.deploy.serving.samples import Sample
+    from bagcert.server.model import Model
+    from bagcert.server.samples import Sample
 
 SHUTDOWN_SECONDS = 180  # for what was accepted: more than any request may take
 LOOKED_AT = 256  # test images, for a sample of each class
@@ -50,8 +50,8 @@ def serve(
     need_serving()
     import uvicorn
 
-    from bagcert.deploy.serving.app import build_app
-    from bagcert.deploy.serving.model import Model
+    from bagcert.server.app import build_app
+    from bagcert.server.model import Model
 
     if token is not None and not (token and token.isascii() and token.isprintable()):
         raise UsageError(
@@ -93,7 +93,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def sample_pictures(data: str, served: "Model", data_dir: Path | None) -> "list[Sample]":
     """Test images of the model's data set, all classes among them, if it is on this machine; else drawn ones."""
-    from bagcert.deploy.serving.samples import COUNT, Sample, drawn_samples
+    from bagcert.server.samples import COUNT, Sample, drawn_samples
 
     try:
         images, labels, classes = first_images(data, LOOKED_AT, data_dir)

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from bagcert.cli.certify import find_device, means
 from bagcert.cli.models import print_card
 from bagcert.data import load_dataset
-from bagcert.evaluation.shipping import ship as ship_run
-from bagcert.scorers.saved import load_scorer
+from bagcert.rows.shipping import ship as ship_run
+from bagcert.scorers.weights import load_scorer
 
 
 def ship(

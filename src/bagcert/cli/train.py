@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from bagcert.training.folder import RunFolder
-from bagcert.training.interrupt import Stopped
 from bagcert.training.loop import Order
 from bagcert.training.loop import train as train_recipe
 from bagcert.training.recipe import load_recipe
+from bagcert.training.run import RunFolder
+from bagcert.training.sync import Stopped
 
 
 def train(

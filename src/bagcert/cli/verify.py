@@ -7,9 +7,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from bagcert.evaluation.rows import parse_lines
-from bagcert.evaluation.verifying.reach import field_of
-from bagcert.evaluation.verifying.verify import Verdict, verify_rows
+from bagcert.rows.format import parse_lines
+from bagcert.rows.verify.check import Verdict, verify_rows
+from bagcert.rows.verify.reach import field_of
 
 SHOWN = 20
 

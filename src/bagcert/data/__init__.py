@@ -4,8 +4,8 @@ from bagcert.data.arrays import ArrayDataset, Arrays, ArraySource
 from bagcert.data.augment import Augmentation
 from bagcert.data.base import SPLITS, Batch, Dataset, Source
 from bagcert.data.catalog import load_dataset
-from bagcert.data.decode import Framing
 from bagcert.data.folder import FolderDataset, FolderSettings
+from bagcert.data.stream import Framing
 
 __all__ = [
     "SPLITS",

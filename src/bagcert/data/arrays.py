@@ -7,9 +7,17 @@ import torch
 from torch import Tensor
 
 from bagcert.data.augment import Augmentation
-from bagcert.data.base import Batch, Dataset, Source
-from bagcert.data.order import draws_of_step, epoch_order, require_seed, steps
-from bagcert.data.splits import check_split, training_positions
+from bagcert.data.base import (
+    Batch,
+    Dataset,
+    Source,
+    check_split,
+    draws_of_step,
+    epoch_order,
+    require_seed,
+    steps,
+    training_positions,
+)
 from bagcert.errors import UsageError
 
 

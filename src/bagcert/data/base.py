@@ -1,13 +1,18 @@
 """What every data set offers: its facts, and four splits that hand out batches."""
 
+import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from bagcert.data.augment import Augmentation
+from bagcert.data.augment import Augmentation, Draws
+from bagcert.errors import UsageError, unknown_name
 
 SPLITS = ("train", "validation", "train+validation", "test")
 
@@ -65,3 +70,102 @@ class Dataset(ABC):
     @abstractmethod
     def split(self, name: str) -> Source:
         """One of `SPLITS`; "train" is without the validation images, which are cut from the training data."""
+
+
+VALIDATION_SEED = 2021  # the year of the paper; changing it changes every validation split
+VALIDATION_SHARE = 10  # one image in ten: 5,000 of CIFAR-10's 50,000
+
+
+def cut(labels: Tensor, share: int, seed: int) -> Tensor:
+    """True for one image in `share` of every class (rounded down, at least one), the same on every machine.
+
+    Each image gets a 64-bit key and the lowest keys of a class are taken. The keys are the raw output of PCG64, which
+    numpy promises never to change, unlike the methods of its `Generator` or torch's own numbers.
+    """
+    keys = np.random.PCG64(seed).random_raw(len(labels))
+    taken = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels.numpy()):
+        members = np.flatnonzero(labels.numpy() == label)
+        ranked = members[np.argsort(keys[members], kind="stable")]
+        taken[ranked[: max(1, len(members) // share)]] = True
+    return torch.from_numpy(taken)
+
+
+def training_positions(split: str, labels: Tensor) -> Tensor:
+    """Where in the training data the images of a split lie, in rising order; every split but "test"."""
+    held_out = cut(labels, VALIDATION_SHARE, VALIDATION_SEED)
+    chosen = {"train": ~held_out, "validation": held_out, "train+validation": torch.ones_like(held_out)}
+    return chosen[split].nonzero()[:, 0]
+
+
+def check_split(name: str) -> None:
+    if name not in SPLITS:
+        raise unknown_name("a split", name, SPLITS)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch of an epoch, as a range of the epoch's order."""
+
+    number: int
+    first: int  # of the global batch
+    size: int  # of the global batch; the last one may be short
+    part: slice  # of the global batch, for this rank
+
+    @property
+    def mine(self) -> slice:
+        """This rank's range of the epoch's order."""
+        return slice(self.first + self.part.start, self.first + self.part.stop)
+
+
+def epoch_order(length: int, epoch_seed: int | None) -> Tensor:
+    """Positions in the order in which the epoch takes them; drawn on the CPU, so it is the same for every device."""
+    if epoch_seed is None:
+        return torch.arange(length)
+    return torch.randperm(length, generator=Generator().manual_seed(epoch_seed))
+
+
+def batch_seed(epoch_seed: int, number: int) -> int:
+    """A seed for the augmentation of one batch; hashed, so that neighboring batches and epochs share nothing."""
+    return int.from_bytes(hashlib.sha256(f"{epoch_seed}/{number}".encode()).digest()[:8], "big") >> 1
+
+
+def steps(length: int, batch_size: int, start: int, drop_last: bool, shard: tuple[int, int]) -> Iterator[Step]:
+    """The batches of an epoch from number `start` on, each with the part of this rank.
+
+    A short last batch is shared out as evenly as it goes; with fewer images than ranks some parts are empty, so that
+    all ranks still take the same number of steps.
+    """
+    rank, world = shard
+    if not 0 <= rank < world:
+        raise UsageError(f"expected a rank in 0..{world - 1}, got {rank}")
+    if batch_size < 1 or batch_size % world:
+        raise UsageError(f"expected a batch size divisible by {world} processes, got {batch_size}")
+    if start < 0:
+        raise UsageError(f"expected a start of 0 or more batches, got {start}")
+    count = length // batch_size if drop_last else -(-length // batch_size)
+    for number in range(start, count):
+        first = number * batch_size
+        size = min(batch_size, length - first)
+        yield Step(number, first, size, slice(rank * size // world, (rank + 1) * size // world))
+
+
+def draws_of_step(
+    augment: Augmentation, step: Step, epoch_seed: int | None, image_size: tuple[int, int], device: torch.device
+) -> Draws:
+    """This rank's part of the random numbers of the global batch."""
+    generator = Generator(device).manual_seed(batch_seed(require_seed(epoch_seed), step.number))
+    return augment.draw(step.size, image_size, generator).part(step.part)
+
+
+def require_seed(epoch_seed: int | None) -> int:
+    if epoch_seed is None:
+        raise UsageError("expected an epoch_seed with augment, got none; give one or leave augment out")
+    return epoch_seed
+
+
+def data_folder(data_dir: Path | None = None) -> Path:
+    """The folder given, else `BAGCERT_DATA`, else `~/.cache/bagcert`."""
+    if data_dir is not None:
+        return data_dir.expanduser()
+    return Path(os.environ.get("BAGCERT_DATA") or "~/.cache/bagcert").expanduser()

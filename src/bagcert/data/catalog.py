@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from bagcert.data.base import Dataset
+from bagcert.data.base import Dataset, data_folder
 from bagcert.data.cifar10 import load_cifar10
 from bagcert.data.digits import load_digits
 from bagcert.data.fashion import load_fashion_mnist
 from bagcert.data.folder import FolderDataset, FolderSettings
-from bagcert.data.places import data_folder
 from bagcert.errors import unknown_name
 
 LOADERS: dict[str, Callable[[Path | None], Dataset]] = {

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from bagcert.data.arrays import ArrayDataset, Arrays
-from bagcert.data.places import data_folder
+from bagcert.data.base import data_folder
 from bagcert.errors import UsageError
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from bagcert.data.arrays import ArrayDataset, Arrays
-from bagcert.data.splits import cut
+from bagcert.data.base import cut
 from bagcert.errors import UsageError
 
 CLASSES = tuple("0123456789")

@@ -1,13 +1,30 @@
-"""A download that goes on where the last one stopped, and whose name only ever stands on whole, checked files."""
+"""A download that resumes where the last one stopped; its name only ever stands on a whole, checked file."""
 
 import hashlib
 import http.client
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from rich.progress import Progress
+
+if sys.platform != "win32":
+    import fcntl
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Wait until no other process holds the folder; the system lets go when a holder dies. No lock on Windows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        if sys.platform != "win32":
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
 
 CHUNK = 1 << 20
 TIMEOUT = 20  # seconds without a byte

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from bagcert.data.arrays import Arrays, ArraySource
-from bagcert.data.base import Dataset, Source
-from bagcert.data.decode import Framing, decode
-from bagcert.data.splits import check_split, training_positions
-from bagcert.data.stream import FolderSource, default_workers, quiet_fork
+from bagcert.data.base import Dataset, Source, check_split, training_positions
+from bagcert.data.stream import FolderSource, Framing, decode, default_workers, quiet_fork
 from bagcert.errors import UsageError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

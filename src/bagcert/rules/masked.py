@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.rules.pairs import needed_cover, pieces
+from bagcert.rules.masking import needed_cover, pieces
 from bagcert.rules.rule import Certificate, Rule, own, weakest
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.sums import outside, sums

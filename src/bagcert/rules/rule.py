@@ -1,16 +1,15 @@
 """A rule is an inference and the certificate proved for it; the two are never mixed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from bagcert.devices import at_once
 from bagcert.errors import UsageError
-from bagcert.rules.narrowing import FEW, alike
+from bagcert.program import at_once
 from bagcert.rules.scores import IntegerScores
 from bagcert.threats import Regions
 
@@ -157,3 +156,20 @@ def weakest(leads: Tensor, predicted: Tensor, regions: Regions) -> Certificate:
         weakest_region=regions.placements[place % leads.shape[2]],
         weakest_class=place // leads.shape[2],
     )
+
+
+FEW = 16  # with no more classes than that, to find out which matter costs more than it saves
+
+
+def alike(needed: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Images [g] that need about as many classes, and the classes of each, int64 [g m], ascending.
+
+    Of `needed`, bool [b k]. Images that need 5 to 8 classes are one group, so that one hard image does not cost all the
+    others. Where an image needs fewer than its group, others fill up: a class too many changes no answer.
+    """
+    counts = needed.sum(dim=1)
+    sizes = counts.log2().ceil()
+    for size in sizes.unique():  # type: ignore[no-untyped-call]
+        images = (sizes == size).nonzero().flatten()
+        first = needed[images].int().argsort(descending=True)
+        yield images, first[:, : int(counts[images].max())].sort().values

@@ -6,7 +6,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from bagcert.rules.pairs import least_pairs, needed_cover, outside_pairs, pieces
+from bagcert.rules.masking import least_pairs, needed_cover, outside_pairs, pieces
 from bagcert.rules.rule import Certificate, Rule, own, rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.sums import outside, sums

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from bagcert.devices import at_once
 from bagcert.errors import UsageError
+from bagcert.program import at_once
 from bagcert.scorers.base import BuiltScorer, NetworkConfig
 from bagcert.scorers.classifier import Classifier, ClassifierShape
 from bagcert.scorers.steps import SoftmaxStep, ThresholdStep

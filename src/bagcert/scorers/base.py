@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from bagcert.devices import full_precision
 from bagcert.errors import UsageError
+from bagcert.program import full_precision
 from bagcert.scorers.steps import ScoreStep
 from bagcert.shapes import Images, Scores
 from bagcert.threats import Footprint, Threat

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bagcert.devices import at_once
 from bagcert.errors import UsageError
+from bagcert.program import at_once
 from bagcert.scorers.base import Normalize
 from bagcert.scorers.classifier import Classifier, ClassifierShape
-from bagcert.scorers.hiding import HidingConfig, HidingScorer
+from bagcert.scorers.views import HidingConfig, HidingScorer
 from bagcert.shapes import Images, Scores
 
 MASKED_AT_ONCE = {"cpu": 2**9, "cuda": 2**13}  # masked images in one pass

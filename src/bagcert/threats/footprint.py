@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.threats.regions import MaskRegions, Regions
-from bagcert.threats.separable import Family, SeparableRegions
+from bagcert.threats.regions import Family, MaskRegions, Regions, SeparableRegions
 from bagcert.threats.threat import RectangleThreat, RegionThreat, Size, Threat
 
 IntOrPair = int | tuple[int, int]

@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 
-from bagcert.devices import full_precision
 from bagcert.errors import UsageError
+from bagcert.program import full_precision
 from bagcert.threats.footprint import Footprint
 from bagcert.threats.threat import RectangleThreat
 from bagcert.threats.traced import Traced

@@ -1,4 +1,4 @@
-"""The sets R(l) of outputs, one for each placement, and exact sums over them."""
+"""The scores that each placement reaches, as sets of positions: any sets, or products of rows and columns."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -96,3 +96,171 @@ def maximal_sets(sets: Tensor) -> Tensor:
     earlier = torch.ones_like(inside).tril(-1)
     beaten = inside & (~inside.T | earlier)
     return (~beaten.any(dim=1)).nonzero().flatten()
+
+
+CACHED_CELLS = 2**18
+
+
+def joined(tensors: list[Tensor], dim: int) -> Tensor:
+    """All in one; a single one as it is, which `torch.cat` would copy."""
+    return torch.cat(tensors, dim) if len(tensors) > 1 else tensors[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Sets of positions along one axis, each as the same number of half-open intervals (empty ones fill up).
+
+    A border-clipped window is one interval, a wrapped one two, a dilated one as many as it has gaps.
+    """
+
+    starts: Tensor  # int64 [sets, pieces]
+    stops: Tensor
+
+    @staticmethod
+    def of(members: Tensor) -> "Intervals":
+        """The intervals of bool [sets, positions]."""
+        edges = torch.nn.functional.pad(members.to(torch.int8), (1, 1)).diff(dim=1)  # +1 where one starts, -1 after it
+        pieces = max(1, int((edges == 1).sum(dim=1).max()))
+
+        def nth(edge: Tensor) -> Tensor:
+            order = edge.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :pieces]
+            return torch.where(edge.gather(1, order), order, 0)  # missing pieces become the empty interval [0, 0)
+
+        return Intervals(nth(edges == 1), nth(edges == -1))
+
+    def sums(self, maps: Tensor, dim: int) -> Tensor:
+        """Sums along an axis over each set, by running totals: exact for integers."""
+        totals = maps.cumsum(dim=dim, dtype=maps.dtype)
+        totals = torch.cat([torch.zeros_like(totals.narrow(dim, 0, 1)), totals], dim=dim)
+        inside = totals.index_select(dim, self.stops[:, 0]) - totals.index_select(dim, self.starts[:, 0])
+        for piece in range(1, self.starts.shape[1]):
+            inside += totals.index_select(dim, self.stops[:, piece])
+            inside -= totals.index_select(dim, self.starts[:, piece])
+        return inside
+
+    def to(self, device: torch.device) -> "Intervals":
+        return Intervals(self.starts.to(device), self.stops.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Regions that are products: sets of rows times sets of columns, of which `kept` names the ones in use."""
+
+    rows: Tensor  # bool [p i]
+    columns: Tensor  # bool [q j]
+    placements: Tensor  # int64 [p * q, 4]
+    kept: Tensor  # int64 [n], into the p * q products, ascending
+
+    @staticmethod
+    def product(rows: Tensor, columns: Tensor, shape: Size) -> "Family":
+        """Every set of rows times every set of columns; set number r belongs to a patch that starts at pixel r."""
+        start_rows, start_columns = torch.meshgrid(torch.arange(len(rows)), torch.arange(len(columns)), indexing="ij")
+        sizes = torch.tensor(shape).expand(start_rows.numel(), 2)
+        placements = torch.cat([torch.stack([start_rows.flatten(), start_columns.flatten()], dim=1), sizes], dim=1)
+        return Family(rows, columns, placements, torch.arange(len(placements)))
+
+    @cached_property
+    def intervals(self) -> tuple[Intervals, Intervals]:
+        device = self.kept.device
+        return Intervals.of(self.rows.cpu()).to(device), Intervals.of(self.columns.cpu()).to(device)
+
+    @property
+    def whole(self) -> bool:
+        return len(self.kept) == len(self.rows) * len(self.columns)
+
+    def sums(self, maps: Tensor) -> Tensor:
+        rows, columns = self.intervals
+        inside = columns.sums(rows.sums(maps, dim=1), dim=2).flatten(1)
+        return inside if self.whole else inside.index_select(1, self.kept)
+
+    def masks(self, index: Tensor) -> Tensor:
+        product = self.kept[index]
+        width = len(self.columns)
+        return self.rows[product // width][:, :, None] & self.columns[product % width][:, None, :]
+
+    def maximal(self) -> "Family":
+        """Largest sets of rows times largest sets of columns: a product lies inside another when both factors do."""
+        if not self.whole:
+            return self  # only `outside` thins a family out, after this step
+        if not (self.rows.any() and self.columns.any()):
+            return self.select(self.kept[:1])  # nothing is reached from anywhere
+        keep_rows, keep_columns = maximal_sets(self.rows), maximal_sets(self.columns)
+        places = (keep_rows[:, None] * len(self.columns) + keep_columns).flatten()
+        return Family(
+            self.rows[keep_rows],
+            self.columns[keep_columns],
+            self.placements[places],
+            torch.arange(len(places), device=places.device),
+        )
+
+    def outside(self, other: "Family", strictly: bool) -> "Family":
+        """Without the regions that lie inside one of the other family's (equal ones stay when `strictly`)."""
+        kept = torch.zeros(len(other.rows) * len(other.columns))
+        kept[other.kept] = 1
+        kept = kept.view(len(other.rows), len(other.columns))
+
+        def count(rows: Tensor, columns: Tensor) -> Tensor:  # kept regions of `other` that relate to each of ours
+            return (rows.float() @ kept @ columns.float().T).flatten()
+
+        around = count(subsets(self.rows, other.rows), subsets(self.columns, other.columns))
+        if strictly:
+            around = around - count(equals(self.rows, other.rows), equals(self.columns, other.columns))
+        return self.select(self.kept[around[self.kept] == 0])
+
+    def select(self, kept: Tensor) -> "Family":
+        return Family(self.rows, self.columns, self.placements, kept)
+
+    def to(self, device: torch.device) -> "Family":
+        return Family(*(table.to(device) for table in (self.rows, self.columns, self.placements, self.kept)))
+
+
+@dataclass(frozen=True, eq=False)
+class SeparableRegions(Regions):
+    """Regions that are products of rows and columns, one family for each patch shape."""
+
+    families: tuple[Family, ...]
+
+    @property
+    def grid(self) -> Size:  # type: ignore[override]
+        return self.families[0].rows.shape[1], self.families[0].columns.shape[1]
+
+    @cached_property
+    def placements(self) -> Tensor:  # type: ignore[override]
+        return torch.cat([family.placements[family.kept] for family in self.families])
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        each = [family.rows.sum(1)[:, None] * family.columns.sum(1) for family in self.families]
+        return torch.cat([sizes.flatten()[family.kept] for sizes, family in zip(each, self.families, strict=True)])
+
+    def sums(self, maps: Tensor) -> Tensor:
+        flat = maps.flatten(0, -3)
+        # Piece by piece on a CPU, so that running totals stay in its cache: maps of many classes do not.
+        size = CACHED_CELLS // max(len(self), self.grid[0] * self.grid[1]) if maps.is_cpu else len(flat)
+        parts = flat.split(max(1, size))  # type: ignore[no-untyped-call]
+        sums = [joined([family.sums(part) for family in self.families], dim=1) for part in parts]
+        return joined(sums, dim=0).view(*maps.shape[:-2], len(self))
+
+    def masks(self, index: Tensor | None = None) -> Tensor:
+        if index is None:
+            return torch.cat([family.masks(torch.arange(len(family.kept))) for family in self.families])
+        masks = torch.empty(len(index), *self.grid, dtype=torch.bool, device=index.device)
+        first = 0
+        for family in self.families:
+            mine = (index >= first) & (index < first + len(family.kept))
+            masks[mine] = family.masks(index[mine] - first)
+            first += len(family.kept)
+        return masks
+
+    def maximal(self) -> "SeparableRegions":
+        families = [family.maximal() for family in self.families]
+        for mine in range(len(families)):
+            for other in range(len(families)):
+                if mine != other:  # of equal regions the earlier family keeps its own
+                    families[mine] = families[mine].outside(families[other], strictly=mine < other)
+        return SeparableRegions(tuple(family for family in families if len(family.kept)))
+
+    def to(self, device: torch.device) -> "SeparableRegions":
+        if self.families[0].kept.device == device:
+            return self
+        return SeparableRegions(tuple(family.to(device) for family in self.families))

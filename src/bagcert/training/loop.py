@@ -2,21 +2,111 @@
 
 import math
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from bagcert.data import FolderDataset, load_dataset
-from bagcert.training.folder import RunFolder
-from bagcert.training.interrupt import Stopped, StopRequest, stop_signals
-from bagcert.training.meter import Meter
-from bagcert.training.progress import Reporter
+from bagcert.distributed import World, joined_world
+from bagcert.errors import UsageError
 from bagcert.training.recipe import Recipe
-from bagcert.training.run import Run
-from bagcert.training.speed import fit_steps
+from bagcert.training.reporter import Reporter
+from bagcert.training.run import Run, RunFolder
+from bagcert.training.sync import Stopped, StopRequest, stop_signals
 from bagcert.training.trainer import Trainer
-from bagcert.training.world import joined_world
+
+
+class Meter:
+    """Losses since the last look, and the pace since the start."""
+
+    def __init__(self, step: int, steps: int, batch_size: int) -> None:
+        self.losses: list[Tensor] = []  # on the device, not yet waited for
+        self.steps, self.batch_size = steps, batch_size
+        self._first, self._begun = step, time.monotonic()
+        self._last = (step, self._begun)
+        self._waited = 0.0
+
+    def loss(self, world: World) -> float:
+        """The mean loss since the last call, over all processes; waits for the device."""
+        mean = world.sum(torch.stack(self.losses).mean()) / world.size
+        self.losses.clear()
+        return float(mean)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around what brings the next images."""
+        begun = time.monotonic()
+        yield
+        self._waited += time.monotonic() - begun
+
+    def waited(self) -> float:
+        """The share of the time since the last `pace` that went by waiting for images.
+
+        The device waits no longer than that: it may still have had earlier steps to do.
+        """
+        share = self._waited / max(time.monotonic() - self._last[1], 1e-9)
+        self._waited = 0.0
+        return min(1.0, share)
+
+    def rest(self) -> None:
+        """Leave the time since the last `pace` out of the next one: it went into something else than steps."""
+        self._last = (self._last[0], time.monotonic())
+
+    def pace(self, step: int) -> tuple[float, float]:
+        """Images a second since the last call, and the seconds that are left at the mean pace."""
+        now = time.monotonic()
+        before, then = self._last
+        self._last = (step, now)
+        speed = (step - before) * self.batch_size / max(now - then, 1e-9)
+        return speed, (now - self._begun) / (step - self._first) * (self.steps - step)
+
+
+WARMUP_STEPS = 10  # torch.compile and the choice of kernels happen here
+TIMED_STEPS = 30
+RESERVE = 0.03  # of the time left, for checkpoints and slower moments
+
+
+def fit_steps(trainer: Trainer, evaluate: Callable[[], object], evaluations: int, deadline: float) -> int:
+    """The number of steps that end before `deadline` (time.monotonic); the trainer is left as it was found."""
+    before = {name: value.clone() for name, value in trainer.state().items()}
+    batches = trainer.batches(0)
+    for step in range(WARMUP_STEPS):
+        trainer.step(step, WARMUP_STEPS + TIMED_STEPS, next(batches))
+    step_seconds = _seconds(
+        trainer,
+        lambda: [
+            trainer.step(step, WARMUP_STEPS + TIMED_STEPS, next(batches))
+            for step in range(WARMUP_STEPS, WARMUP_STEPS + TIMED_STEPS)
+        ],
+    )
+    step_seconds /= TIMED_STEPS
+    evaluate()  # the first one chooses kernels
+    evaluation_seconds = _seconds(trainer, evaluate)
+    trainer.load_state(before)
+    left = (deadline - time.monotonic()) * (1 - RESERVE) - evaluations * evaluation_seconds
+    steps = int(trainer.world.share(left // step_seconds))
+    if steps < 1:
+        raise UsageError(
+            f"expected --minutes for at least one step of {step_seconds:.2g} s, got a time that is over; allow more"
+        )
+    return steps
+
+
+def _seconds(trainer: Trainer, work: Callable[[], object]) -> float:
+    _wait(trainer.world.device)
+    begun = time.monotonic()
+    work()
+    _wait(trainer.world.device)
+    return time.monotonic() - begun
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 @dataclass(frozen=True)

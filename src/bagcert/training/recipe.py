@@ -8,12 +8,12 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from bagcert.config import apply_override, read_choice, read_config, write_config
 from bagcert.data import FolderSettings, Framing
 from bagcert.errors import UsageError, unknown_name
 from bagcert.scorers.base import NetworkConfig
-from bagcert.scorers.networks import NETWORKS, UNNAMED, read_network
 from bagcert.scorers.residual import ResidualConfig
-from bagcert.settings import apply_override, read_choice, read_config, write_config
+from bagcert.scorers.weights import NETWORKS, UNNAMED, read_network
 from bagcert.training.losses import LOSSES, Loss, MarginLoss
 from bagcert.training.optimizers import OPTIMIZERS, AdamConfig, OptimizerConfig, ScheduleConfig
 

@@ -1,17 +1,80 @@
-"""A run: where its training stands, and how it is kept."""
+"""A run: where its training stands, and the folder that keeps it.
 
+recipe.toml              the resolved recipe
+log.jsonl, tensorboard/  numbers over the steps
+broken.txt               the images that were left out, and why; only if there are any
+checkpoint.safetensors   all that training needs to go on; gone when the run is finished
+weights.safetensors      the final weights, float32
+config.json              what the weights are, their SHA-256, and how they came about
+"""
+
+import sys
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from bagcert.config import write_toml
 from bagcert.data.base import Dataset
 from bagcert.errors import UsageError
-from bagcert.files import pack_tensors, read_tensors, write_atomically
-from bagcert.training.folder import RunFolder, device_name, save_run, versions
-from bagcert.training.recipe import read_recipe
+from bagcert.files import pack_tensors, read_tensors, sha256, write_atomically, write_json
+from bagcert.program import device_name, versions
+from bagcert.scorers.base import BuiltScorer
+from bagcert.scorers.weights import CHECKPOINT, CONFIG, FORMAT, WEIGHTS, scorer_table
+from bagcert.training.recipe import Recipe, read_recipe
 from bagcert.training.trainer import Trainer
 from bagcert.training.validation import Accuracy, check_evaluation, validate
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths of one run."""
+
+    path: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / CHECKPOINT
+
+    @property
+    def weights(self) -> Path:
+        return self.path / WEIGHTS
+
+    @property
+    def config(self) -> Path:
+        return self.path / CONFIG
+
+    @property
+    def broken(self) -> Path:
+        return self.path / "broken.txt"
+
+    def check(self, resume: bool) -> None:
+        """Refuse to train over another run."""
+        if self.config.exists():
+            raise UsageError(f"expected a new --out, got {self.path}, which holds a finished run; choose another")
+        if self.checkpoint.exists() and not resume:
+            raise UsageError(f"expected a new --out, got {self.path}, which holds a run; add --resume to go on with it")
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        write_atomically(self.path / "recipe.toml", write_toml(recipe.table()).encode())
+
+    def list_broken(self, complaints: Sequence[str]) -> None:
+        """Say which images are not trained on."""
+        write_atomically(self.broken, "".join(f"{complaint}\n" for complaint in complaints).encode())
+        print(f"left out {len(complaints)} images that cannot be read: {self.broken}", file=sys.stderr)
+
+
+def save_run(folder: RunFolder, scorer: BuiltScorer, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write weights and card. The card comes last and names the weights' digest: no card, no finished run."""
+    content = pack_tensors(weights, {})
+    write_atomically(folder.weights, content)
+    card = {"format": FORMAT, "weights_sha256": sha256(content), "scorer": scorer_table(scorer), **facts}
+    write_json(folder.config, card)
+    folder.checkpoint.unlink(missing_ok=True)
 
 
 class Diverged(UsageError):

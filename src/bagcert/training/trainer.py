@@ -10,13 +10,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bagcert.data.augment import Augmentation
 from bagcert.data.base import Batch, Dataset, Source
+from bagcert.distributed import World
 from bagcert.errors import UsageError
 from bagcert.scorers.ablation import AblationScorer
 from bagcert.scorers.base import BuiltScorer, Scorer
 from bagcert.scorers.cleanser import CleanserScorer
 from bagcert.scorers.interval import IntervalScorer
 from bagcert.shapes import Images, Labels
-from bagcert.training.averaging import Average
 from bagcert.training.losses import (
     CrossEntropyLoss,
     IntervalLoss,
@@ -28,8 +28,31 @@ from bagcert.training.losses import (
 )
 from bagcert.training.optimizers import set_rates
 from bagcert.training.recipe import Recipe
-from bagcert.training.sharing import share_norms
-from bagcert.training.world import World
+from bagcert.training.sync import share_norms
+
+
+class Average:
+    """The exponential average of all weights and batch-norm statistics of a scorer.
+
+    The statistics are averaged with the weights: those of any single step belong to other weights than the average.
+    """
+
+    def __init__(self, scorer: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.source = scorer.state_dict(keep_vars=False)
+        self.values = {name: value.clone() for name, value in self.source.items()}
+        self._float = [name for name, value in self.values.items() if value.is_floating_point()]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Take in the weights after `step` (from 0); early steps weigh more, so the start is soon forgotten."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        values: list[Tensor] = [self.values[name] for name in self._float]
+        torch._foreach_lerp_(values, [self.source[name] for name in self._float], 1 - decay)
+        for name, value in self.values.items():
+            if name not in self._float:
+                value.copy_(self.source[name])
+
 
 LEAST_STRIDED = 16  # channels of one block of oneDNN with AVX-512; 8 with AVX2
 

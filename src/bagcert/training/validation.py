@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from bagcert.data.base import Source
+from bagcert.distributed import World
 from bagcert.rules import Certificate, find_rule, read_scores
 from bagcert.rules.unanimous import need_views
 from bagcert.scorers.base import Scorer
-from bagcert.scorers.hiding import HidingScorer
+from bagcert.scorers.views import HidingScorer
 from bagcert.shapes import Scores
 from bagcert.threats import parse_threat
 from bagcert.training.recipe import EvaluationConfig
-from bagcert.training.world import World
 
 
 @dataclass(frozen=True)

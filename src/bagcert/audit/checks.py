@@ -1,0 +1,64 @@
+"""What a certificate takes for granted of the program that computes the scores, each tried by running it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from bagcert.audit.differences import Difference
+from bagcert.audit.patches import Painted
+from bagcert.audit.programs import Run
+from bagcert.shapes import Images
+
+SIZES = (1, 2, 3, 5, 8, 16, 31, 64)
+POOL = max(SIZES)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold, how often it was looked at and what was found."""
+
+    name: str
+    asks: str
+    found: Difference = field(default_factory=Difference)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return not self.found.moved and not self.problems
+
+
+def behavior(run: Run, images: Images, patches: list[Painted], attacks: list[Painted]) -> Iterator[Check]:
+    """What shows when the program runs; without attacks nothing is said of them."""
+    clean = run(images)
+
+    def moved(tried: list[Painted]) -> Difference:
+        return sum((Difference.between(clean, run(each.images), each.untouched) for each in tried), Difference())
+
+    yield Check("locality", "patches of random, 0 and 1 pixels change no score outside R(l)", moved(patches))
+    if attacks:
+        yield Check("attacked", "adversarial patches change no score outside R(l)", moved(attacks))
+
+    pool = images.repeat(-(-POOL // len(images)), 1, 1, 1)[:POOL]
+    whole = run(pool)
+    sizes = sum((Difference.between(whole[:size], run(pool[:size])) for size in SIZES), Difference())
+    yield Check("batch size", f"scores are the same in batches of {', '.join(map(str, SIZES))}", sizes)
+    yield Check("batch mates", "scores do not depend on the other images", mates(run, images))
+    order = torch.randperm(POOL, generator=torch.Generator().manual_seed(0))
+    yield Check(
+        "order", "scores do not depend on the order of images", Difference.between(whole[order], run(pool[order]))
+    )
+    again = sum((Difference.between(clean, run(images)) for _ in range(3)), Difference())
+    yield Check("repeat", "the same images give the same scores", again)
+
+
+def mates(run: Run, images: Images) -> Difference:
+    """Every second image among noise, black and white."""
+    clean = run(images)
+    kept = torch.arange(len(images)) % 2 == 0
+    noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(1))
+    found = Difference()
+    for others in (noise, torch.zeros_like(images), torch.ones_like(images)):
+        mixed = torch.where(kept[:, None, None, None], images, others)
+        found += Difference.between(clean[kept], run(mixed)[kept])
+    return found

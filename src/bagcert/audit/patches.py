@@ -1,0 +1,65 @@
+"""Patches that try to reach beyond R(l): random, extreme and adversarial pixels at a few placements."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bagcert.attacks import AttackSettings, attack
+from bagcert.attacks.attack import lead_slopes
+from bagcert.attacks.placements import Places
+from bagcert.defense import Defense
+from bagcert.shapes import Images
+
+QUICK = AttackSettings(steps=20, step_size=0.1)  # few and long steps: what counts is what pixels it ends with
+
+
+@dataclass(frozen=True, eq=False)
+class Painted:
+    """Images with patches, and the outputs [b 1 i j] that no patch reaches."""
+
+    images: Images
+    untouched: Tensor
+
+
+def painted(defense: Defense, images: Images) -> Iterator[Painted]:
+    """At each placement of a small set: random pixels, all 0, all 1."""
+    noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(0))
+    yield from filled(defense, images, [noise, torch.zeros_like(images), torch.ones_like(images)])
+
+
+def adversarial(defense: Defense, images: Images) -> Iterator[Painted]:
+    """At the same placements pixels that lower the lead most by its slope; and attacks that changed a class."""
+    found = attack(defense, images, None, QUICK)
+    predicted = found.certificate.predicted
+    slopes = lead_slopes(defense, images.to(predicted.device), predicted)
+    yield from filled(defense, images, [(slopes <= 0).to(images)])  # black where light helps the class, else white
+    boxes, changed = found.placement.cpu(), (found.placement[:, 0] >= 0).cpu()
+    regions = Places.of(defense.threat, defense.scorer.footprint, every=True).regions.to(images.device)
+    reached = torch.zeros(len(images), *regions.grid, dtype=torch.bool)
+    for image in changed.nonzero().flatten():
+        places = (regions.placements.cpu() == boxes[image]).all(dim=1).nonzero().flatten()
+        assert len(places), "an attack paints nowhere but at a placement of the threat"
+        reached[image] = regions.masks(places).cpu().any(dim=0)  # several where regions differ inside one rectangle
+    yield Painted(found.images.cpu(), ~reached[:, None])
+
+
+def filled(defense: Defense, images: Images, fills: list[Images]) -> Iterator[Painted]:
+    """The images with the pixels of each of the others at each placement of a small set."""
+    places = Places.of(defense.threat, defense.scorer.footprint, every=True).to(images.device)
+    chosen = spread(places.regions.placements)
+    pixels = places.pixels(chosen, defense.threat.image_size)
+    for paint, reached in zip(pixels, places.regions.masks(chosen), strict=True):
+        for fill in fills:
+            yield Painted(torch.where(paint, fill, images), ~reached[None, None])
+
+
+def spread(placements: Tensor) -> Tensor:
+    """The four corners and some in between, as numbers into the placements."""
+    row, column = placements[:, 0], placements[:, 1]
+    corners = torch.stack(
+        [(row + column).argmin(), (row + column).argmax(), (row - column).argmin(), (row - column).argmax()]
+    )
+    between = torch.linspace(0, len(placements) - 1, 5).long()
+    return torch.tensor(sorted({*corners.tolist(), *between.tolist()}))

@@ -1,0 +1,1 @@
+"""A defense as one ONNX graph: network, rule and certificate."""

@@ -1,0 +1,83 @@
+"""A scorer as an ONNX model: pixels in; their problems, integer scores and guard band out."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from bagcert.errors import UsageError
+from bagcert.onnx.graph import OPSET
+from bagcert.onnx.guard import GuardBand
+from bagcert.onnx.pixels import blackened, pixel_problems
+from bagcert.scorers.base import Scorer
+
+
+class Scored(nn.Module):
+    """What the rule takes: problems of the images, scores and, with a guard band, the least and most of each score."""
+
+    def __init__(self, scorer: Scorer, guard: GuardBand) -> None:
+        super().__init__()
+        self.scorer, self.guard = scorer, guard
+        self.training = False  # this module's; the scorer keeps its own mode, and is refused in training mode
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        problems = pixel_problems(images)
+        images = blackened(images, problems)
+        if not self.guard:
+            return problems, self.scorer.integers(images)
+        logits = self.scorer.logits(images)
+        values = self.scorer.step.fixed(logits)
+        return (problems, values, *self.guard.around(values, logits))
+
+
+def network_model(
+    network: nn.Module, channels: int, image_size: tuple[int, int], outputs: list[str]
+) -> onnx.ModelProto:
+    """A network from `images` [n c h w] to the named outputs, for any number of images."""
+    if any(module.training for module in network.modules()):
+        raise UsageError("expected a scorer in evaluation mode, got training mode; call scorer.eval() first")
+    example = torch.rand(2, channels, *image_size)
+    batch = ({0: torch.export.Dim("n")},)
+    try:
+        with quietly(), torch.no_grad():
+            program = torch.onnx.export(
+                network,
+                (example,),
+                dynamo=True,
+                dynamic_shapes=batch,
+                input_names=["images"],
+                output_names=outputs,
+                opset_version=OPSET,
+                verbose=False,
+            )
+    except Exception as error:
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(f"expected a network that torch.onnx can export, got: {first_line}") from error
+    assert program is not None
+    model = program.model_proto
+    if model.graph.input[0].type.tensor_type.shape.dim[0].HasField("dim_value"):
+        raise UsageError(
+            "expected a network that treats any number of images alike, got one that counts them; "
+            "use images.shape[0], not len(images)"
+        )
+    return model
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without the exporter's notes on packages and steps that it does without here."""
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)

@@ -1,0 +1,134 @@
+"""Images with their score maps: where the worst patch would sit, which scores it reaches, and who comes closest."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from bagcert.data import Source
+from bagcert.errors import UsageError
+from bagcert.report.drawing import PALETTE, Picture, picture
+from bagcert.rows.format import Evaluation, Rows
+from bagcert.rows.header import framed_dataset, read_footprint
+from bagcert.rows.stored_scores import ScoreFiles, scores_folder
+from bagcert.rules import Certificate
+from bagcert.threats import Footprint, RegionThreat
+from bagcert.threats.threat import bounding_box
+
+EACH = 2  # images of each kind
+PATCH, REACH, SECOND = PALETTE[5], PALETTE[1], PALETTE[3]
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """Pictures with a caption each, or why there are none."""
+
+    pictures: list[tuple[Picture, str]]
+    missing: str = ""
+
+
+def make_gallery(rows: Rows, entry: Evaluation, data_dir: Path | None) -> Gallery:
+    """The safest images, those that barely are or are not certified, and wrong ones."""
+    if not rows.sides or not scores_folder(rows.path).is_dir():
+        return Gallery([], "these rows have no scores beside them; certify with --scores")
+    header = rows.header
+    try:
+        dataset = framed_dataset(header["data"]["name"], header["footprint"]["image_size"], data_dir)
+    except UsageError as error:
+        return Gallery([], f"the images are not here: {error}")
+    if dataset.digest != header["data"]["digest"]:
+        return Gallery([], "the images here are not those of the rows (another digest)")
+    files, source = ScoreFiles(rows.path, header), dataset.split(header["split"])
+    found = []
+    for kind, number in picks(rows, entry):
+        scores = files.image(number)
+        if scores is not None:
+            found.append((draw_image(number, rows, entry, scores, source), caption(kind, number, rows, entry)))
+    return Gallery(found)
+
+
+def picks(rows: Rows, entry: Evaluation) -> list[tuple[str, int]]:
+    """A kind and an image number each, from the safest on; wrong ones last."""
+    certificate = rows.results[entry]
+    assert certificate.lead is not None
+    order = certificate.lead.argsort(descending=True).tolist()
+    right = (certificate.predicted == rows.labels).tolist()
+    proven = certificate.certified.tolist()
+    safe = [number for number in order if right[number] and proven[number]]
+    open_ = [number for number in order if right[number] and not proven[number]]
+    wrong = [number for number in order if not right[number]]
+    kinds = {
+        "safest": safe[:EACH],
+        "barely certified": safe[EACH:][-EACH:],
+        "just not certified": open_[:EACH],
+        "wrong": wrong[:EACH],
+    }
+    return [(kind, number) for kind, numbers in kinds.items() for number in numbers]
+
+
+def caption(kind: str, number: int, rows: Rows, entry: Evaluation) -> str:
+    certificate, classes = rows.results[entry], rows.header["classes"]
+    assert certificate.lead is not None and certificate.weakest_class is not None
+    label, predicted = int(rows.labels[number]), int(certificate.predicted[number])
+    truth = "" if label == predicted else f", in truth {classes[label]}"
+    side = int(rows.sides[entry][number])
+    safe = f"no {side}×{side} square can change that" if side else "nothing is proven"
+    lead = int(certificate.lead[number]) / rows.header["scores"]["unit"]
+    rival = classes[int(certificate.weakest_class[number])]
+    told = f"{lead:,.0f}" if abs(lead) >= 10 else f"{lead:.3g}"  # what is certified must not read 0
+    return f"{kind}: image {number}, {classes[predicted]}{truth}; {safe}; lead over {rival} at worst {told}"
+
+
+def draw_image(number: int, rows: Rows, entry: Evaluation, scores: NDArray[Any], source: Source) -> Picture:
+    certificate, classes = rows.results[entry], rows.header["classes"]
+    assert certificate.weakest_class is not None
+    pixels = next(iter(source.batches(1, "cpu", start=number))).images[0].permute(1, 2, 0).numpy()
+    predicted, rival = int(certificate.predicted[number]), int(certificate.weakest_class[number])
+    boxes = places(certificate, number)
+
+    def draw() -> Figure:
+        figure = Figure(figsize=(5.0, 2.0), layout="constrained")
+        first, *others = figure.subplots(1, 3)
+        first.imshow(pixels if pixels.shape[2] == 3 else pixels[:, :, 0], cmap="gray", vmin=0, vmax=1)
+        first.set_title(classes[int(rows.labels[number])], fontsize=9)
+        for box, color in zip(boxes, (PATCH, SECOND), strict=False):
+            outline(first, box, color)
+        low, high = scores[[predicted, rival]].min(), max(scores[[predicted, rival]].max(), 1)
+        for ax, label, words in zip(others, (predicted, rival), ("predicted", "rival"), strict=True):
+            ax.imshow(scores[label], cmap="cividis", vmin=low, vmax=high, interpolation="nearest")
+            ax.set_title(f"{words}: {classes[label]}", fontsize=9)
+            for box, color in zip(boxes, (REACH, SECOND), strict=False):
+                outline(ax, reached(rows.header, box), color)
+        for ax in (first, *others):
+            ax.set_axis_off()
+        return figure
+
+    return picture(f"image-{number}", f"Image {number}", "", draw)
+
+
+def places(certificate: Certificate, number: int) -> list[list[int]]:
+    """The worst placement, and the second one where the rule has pairs."""
+    found = (certificate.weakest_region, certificate.second_region)
+    return [region[number].tolist() for region in found if region is not None]
+
+
+def reached(header: dict[str, Any], box: list[int]) -> list[int]:
+    """R(l), from what the rows say of the network."""
+    return reach(read_footprint(header["footprint"]), box)
+
+
+def reach(footprint: Footprint, box: list[int]) -> list[int]:
+    """R(l): the rectangle of outputs around what a patch at this place can reach."""
+    mask = torch.zeros(1, *footprint.image_size, dtype=torch.bool)
+    mask[:, box[0] : box[0] + box[2], box[1] : box[1] + box[3]] = True
+    return list(bounding_box(footprint.regions(RegionThreat(mask)).masks()[0]))
+
+
+def outline(ax: Axes, box: list[int], color: str) -> None:
+    top, left, height, width = box
+    ax.add_patch(Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor=color, linewidth=1.6))

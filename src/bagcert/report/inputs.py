@@ -1,0 +1,92 @@
+"""The rows that a report is made of: all of one data set and split."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bagcert.errors import UsageError
+from bagcert.rows.attacked import AttackRows, read_attack_rows
+from bagcert.rows.format import Evaluation, Rows, file_kind, read_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """Rows of certificates and of attacks, each with a short name for tables and legends.
+
+    One model may be attacked with several patches.
+    """
+
+    certified: dict[str, Rows]
+    attacks: list[tuple[str, AttackRows]]
+
+    @property
+    def headers(self) -> list[dict[str, Any]]:
+        attacks = [rows.header for _, rows in self.attacks]
+        return [*(rows.header for rows in self.certified.values()), *attacks]
+
+    def main(self, rows: Rows) -> Evaluation:
+        """The evaluation a model is about: that of its card, else that of another card here, else the first."""
+        for header in (rows.header, *self.headers):
+            own = Evaluation(**header.get("card", {"patch": "", "rule": ""}))
+            if own in rows.results:
+                return own
+        return next(iter(rows.results))
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes; their numbers where rows of an early version have none."""
+        for header in self.headers:
+            if "classes" in header:
+                return [str(name) for name in header["classes"]]
+        last = max(
+            int(max(rows.labels.max(), *(entry.predicted.max() for entry in rows.results.values())))
+            for rows in self.certified.values()
+        )
+        return [str(number) for number in range(last + 1)]
+
+
+def read_inputs(paths: list[Path]) -> Inputs:
+    """Read all files; rows of different data must not meet in one table."""
+    certified = [read_rows(path) for path in paths if file_kind(path) != "attack"]
+    attacks = [(path, read_attack_rows(path)) for path in paths if file_kind(path) == "attack"]
+    if not certified:
+        raise UsageError("expected at least one file of `bagcert certify`, got none; add one")
+    headers = [(rows.path, rows.header) for rows in certified] + [(path, rows.header) for path, rows in attacks]
+    first_path, first = headers[0]
+    for path, header in headers[1:]:
+        if data_of(header) != data_of(first):
+            raise UsageError(
+                f"expected rows of one data set, got {words(first)} in {first_path} and {words(header)} in {path}; "
+                "make a report of each"
+            )
+    models = unique([rows.model for rows in certified], [rows.header["weights_sha256"] for rows in certified])
+    attacked = list(dict.fromkeys(identity(rows) for _, rows in attacks))
+    short = unique([model for model, _ in attacked], [weights for _, weights in attacked])
+    names = dict(zip(attacked, short, strict=True))
+    return Inputs(
+        dict(zip(models, certified, strict=True)),
+        [(names[identity(rows)], rows) for _, rows in attacks],
+    )
+
+
+def identity(rows: AttackRows) -> tuple[str, str]:
+    """Name and weights of the model that was attacked."""
+    return rows.header["model"], rows.header["weights_sha256"]
+
+
+def data_of(header: dict[str, Any]) -> tuple[str, str]:
+    return header["data"]["digest"], header["split"]
+
+
+def words(header: dict[str, Any]) -> str:
+    return f"{header['data']['name']} {header['split']} ({header['data']['digest'][:8]})"
+
+
+def unique(models: list[str], tails: list[str]) -> list[str]:
+    """The last part of each model's name, told apart where two are equal."""
+    names = ["/".join(Path(model).parts[-2:]) if Path(model).name.isdigit() else Path(model).name for model in models]
+    counts = Counter(names)
+    named = [name if counts[name] == 1 else f"{name} {tail[:6]}" for name, tail in zip(names, tails, strict=True)]
+    again = Counter(named)
+    return [name if again[name] == 1 else f"{name} #{place}" for place, name in enumerate(named, start=1)]

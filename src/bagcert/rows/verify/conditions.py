@@ -1,0 +1,92 @@
+"""Each rule's prediction and condition, straight from its definition, for one image.
+
+Scores are whole numbers in float64 [k i j], so sums are exact. Each function returns the class that the rule predicts,
+and what is left of the lead of the class that a row *claims* after the worst attack: certified when it is above 0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bagcert.rows.verify.reach import Flags, Floats, Windows
+
+AT_ONCE = 2**22  # scores of masked copies held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """What the scores of one image say."""
+
+    predicted: int
+    lead: int
+    robust: Flags | None = None  # [n] two-mask: the masks under which the claimed class wins with every second mask
+    split: bool = False  # unanimous: views are all for different classes, so that no proof holds
+
+
+def totals(scores: Floats) -> Floats:
+    sums: Floats = scores.sum(axis=(1, 2))
+    return sums
+
+
+def rivals(scores: Floats, claimed: int) -> Floats:
+    return np.delete(scores, claimed, axis=0)
+
+
+def largest_region(scores: Floats, claimed: int, reach: Windows, width: int) -> Finding:
+    """Condition 3.3: the lead must exceed what the largest region can change, twice."""
+    sums = totals(scores)
+    lead = sums[claimed] - np.delete(sums, claimed).max() - 2 * width * reach.sizes().max()
+    return Finding(int(sums.argmax()), int(lead))
+
+
+def every_region(scores: Floats, claimed: int, reach: Windows, width: int) -> Finding:
+    """Condition 3.2: outside each region the lead must exceed the region's size."""
+    sums = totals(scores)
+    outside = sums[:, None] - reach.inside(scores)  # k n
+    leads = outside[claimed] - rivals(outside, claimed).max(axis=0) - width * reach.sizes()
+    return Finding(int(sums.argmax()), int(leads.min()))
+
+
+def masked(scores: Floats, claimed: int, masks: Windows, reach: Windows) -> Finding:
+    """PatchGuard with T = 0: every class loses its heaviest mask.
+
+    Against a patch that reaches v, a rival keeps at most its sum outside v; the claimed class keeps at least its sum
+    outside v less the heaviest rest of any mask.
+    """
+    sums = totals(scores)
+    kept = sums - masks.inside(scores).max(axis=1)
+    outside = sums[:, None] - reach.inside(scores)  # k v
+    attacked = reach.masks()
+    losses = [float(masks.inside(scores[claimed] * ~mask).max()) for mask in attacked]
+    leads = outside[claimed] - np.maximum(losses, 0) - rivals(outside, claimed).max(axis=0)
+    return Finding(int(kept.argmax()), int(leads.min()))
+
+
+def two_mask(scores: Floats, claimed: int, masks: Windows) -> Finding:
+    """Every pair of masks: a class is consistent if it wins, under some first mask, with every second one."""
+    firsts = masks.masks()
+    step = max(1, AT_ONCE // scores.size)
+    consistent, least, robust = set[int](), np.inf, np.zeros(len(firsts), dtype=bool)
+    for start in range(0, len(firsts), step):
+        rest = scores[None] * ~firsts[start : start + step, None]  # first k i j
+        left = rest.sum(axis=(2, 3))[:, :, None] - masks.inside(rest)  # first k second
+        winners = left.argmax(axis=1)  # the lowest class on ties
+        consistent |= set(winners[(winners == winners[:, :1]).all(axis=1), 0].tolist())
+        leads = left[:, claimed] - np.delete(left, claimed, axis=1).max(axis=1)  # first second
+        least = min(least, leads.min())
+        robust[start : start + step] = (leads > 0).all(axis=1)
+    assert len(consistent) <= 1, "two consistent classes"
+    return Finding(consistent.pop() if consistent else int(totals(scores).argmax()), int(least), robust)
+
+
+def unanimous(scores: Floats, claimed: int, blind: Flags, most: int) -> Finding:
+    """Views [i j] that are all for one class decide; at each placement one that is blind to it must be for the class.
+
+    `blind` [n i j] says which views see nothing of which placement. The last view sees everything, and answers where no
+    view is all for one class.
+    """
+    full = scores == most  # k i j
+    agreed = sorted({int(found) for found in np.nonzero(full)[0]})
+    predicted = agreed[0] if agreed else int(scores[:, -1, -1].argmax())
+    witnesses = (blind & full[claimed]).sum(axis=(1, 2))
+    return Finding(predicted, int(witnesses.min()), split=len(agreed) > 1)

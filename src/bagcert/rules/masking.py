@@ -1,0 +1,56 @@
+"""What is left when two masks are taken away: the search that masking rules share."""
+
+import torch
+from torch import Tensor
+
+from bagcert.errors import UsageError
+from bagcert.program import at_once
+from bagcert.rules.sums import outside
+from bagcert.threats import Regions
+
+# Map cells (or masks) of the rows held at a time; see CHUNK_CELLS.
+ROW_CELLS = {"cpu": 2**18, "cuda": 2**25}
+
+
+def outside_pairs(maps: Tensor, first: Tensor, masks: Regions) -> Tensor:
+    """For maps [r ... i j], each row with its first mask: sums outside that and every second mask, [r ... n].
+
+    One masked copy of the map and one summed-area table per row, whatever the masks' form; so no pair of masks has to
+    be intersected, and nothing of the size of all pairs is ever held.
+    """
+    taken = masks.masks(first)
+    rest = maps.masked_fill(taken.view(len(first), *[1] * (maps.dim() - 3), *taken.shape[1:]), 0)
+    return outside(rest, masks)
+
+
+def least_pairs(maps: Tensor, rows: Tensor, first: Tensor, masks: Regions) -> Tensor:
+    """For each row r, the least sum of `maps[rows[r]]` outside mask `first[r]` and any second mask."""
+    least = torch.empty(len(rows), dtype=maps.dtype, device=maps.device)
+    for part in pieces(len(rows), masks, maps.device):
+        least[part] = outside_pairs(maps[rows[part]], first[part], masks).amin(dim=1)
+    return least
+
+
+def pieces(rows: int, masks: Regions, device: torch.device, width: int = 1) -> list[Tensor]:
+    """Row numbers in pieces that fit into memory, each row holding `width` maps."""
+    cells = at_once(ROW_CELLS, device)
+    size = max(1, cells // (width * max(masks.grid[0] * masks.grid[1], len(masks))))
+    return [torch.arange(start, min(start + size, rows), device=device) for start in range(0, rows, size)]
+
+
+def covering(regions: Regions, masks: Regions) -> Tensor:
+    """Bool [regions, masks]: does the mask hold the whole region?"""
+    return masks.sums(regions.masks().to(torch.int64)) == regions.sizes[:, None]
+
+
+def needed_cover(regions: Regions, masks: Regions) -> Tensor | None:
+    """The covering masks of each region; None where each region is its own mask. Refuses a threat beyond the masks."""
+    if regions is masks:
+        return None
+    covers = covering(regions, masks)
+    if not bool(covers.any(dim=1).all()):
+        raise UsageError(
+            "expected a threat whose every footprint lies inside one of the rule's masks, got a larger one; "
+            "build the rule for this threat"
+        )
+    return covers

@@ -1,0 +1,144 @@
+"""From a card to a network: the kinds of network by name, weights as they are stored, and run folders."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bagcert.config import read_choice, write_config
+from bagcert.errors import UsageError
+from bagcert.files import read_json, read_tensors, sha256
+from bagcert.scorers.ablation import AblationConfig
+from bagcert.scorers.base import BuiltScorer, NetworkConfig
+from bagcert.scorers.cleanser import CleanserConfig
+from bagcert.scorers.ensemble import EnsembleConfig
+from bagcert.scorers.interval import IntervalConfig
+from bagcert.scorers.residual import ResidualConfig
+
+# The first kind carries no name in its tables: recipes, cards and checkpoints were written before there was a second.
+UNNAMED = "residual"
+NETWORKS: dict[str, type[NetworkConfig]] = {
+    UNNAMED: ResidualConfig,
+    EnsembleConfig.name: EnsembleConfig,
+    AblationConfig.name: AblationConfig,
+    CleanserConfig.name: CleanserConfig,
+    IntervalConfig.name: IntervalConfig,
+}
+
+
+def read_network(table: object) -> NetworkConfig:
+    """The config that a [network] table stands for."""
+    if not isinstance(table, Mapping):
+        raise UsageError(f"expected a table for network, got {table!r}")
+    return read_choice(NETWORKS, {"name": UNNAMED, **table}, "network")
+
+
+def kind_of(config: NetworkConfig) -> str:
+    """The name that a card gives to this kind of network."""
+    return next(name for name, kind in NETWORKS.items() if type(config) is kind)
+
+
+SCALE = ":scale"  # after the name of a matrix; no parameter's name has a colon
+LEVELS = 127
+
+
+def rounded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as they are stored. Certificates are those of the weights that come back, not of these."""
+    stored: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        if not value.is_floating_point():
+            stored[name] = value
+        elif is_matrix(value):
+            largest = value.float().abs().flatten(1).amax(dim=1)
+            scale = (largest / LEVELS).clamp(min=1e-30)
+            stored[name] = (value.float() / per_output(scale, value)).round().char()
+            stored[name + SCALE] = scale
+        else:
+            stored[name] = value.half()
+    if not all(bool(value.isfinite().all()) for value in stored.values() if value.is_floating_point()):
+        raise UsageError("expected finite weights within float16, got others; train again with a smaller learning rate")
+    return stored
+
+
+def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse, but for what rounding took; tensors that were stored whole stay as they are."""
+    scales = {name.removesuffix(SCALE): value for name, value in stored.items() if name.endswith(SCALE)}
+    matrices = {name: value for name, value in stored.items() if value.dtype == torch.int8}
+    fits = scales.keys() == matrices.keys() and all(
+        scale.shape == matrices[name].shape[:1] and bool(scale.isfinite().all()) for name, scale in scales.items()
+    )
+    if not fits:
+        raise UsageError("expected a scale for each output of each 8-bit matrix, got others; copy the model again")
+    return {
+        name: value.float() * per_output(scales[name], value) if name in scales else value
+        for name, value in stored.items()
+        if not name.endswith(SCALE)
+    }
+
+
+def is_matrix(value: Tensor) -> bool:
+    """A layer's weights, [outputs, inputs, ...], or learned positions, [features i j]; no mean or bias."""
+    return value.dim() > 1 and value.shape[0] > 1 and value.numel() > 0
+
+
+def per_output(scale: Tensor, value: Tensor) -> Tensor:
+    return scale.view(-1, *(1,) * (value.dim() - 1))
+
+
+FORMAT = "bagcert-run-1"
+WEIGHTS, CONFIG, CHECKPOINT = "weights.safetensors", "config.json", "checkpoint.safetensors"
+
+
+def scorer_table(scorer: BuiltScorer) -> dict[str, Any]:
+    """What rebuilds the scorer, as JSON; its weights and data normalization are tensors."""
+    size = list(scorer.footprint.image_size)
+    return {"kind": kind_of(scorer.config), "image_size": size, "network": write_config(scorer.config)}
+
+
+def read_scorer(table: object) -> BuiltScorer:
+    """The inverse of `scorer_table`, with weights still to be loaded."""
+    if not isinstance(table, Mapping) or set(table) != {"kind", "image_size", "network"}:
+        raise UsageError(
+            "expected kind, image_size and network of a scorer in config.json, got something else; copy the model again"
+        )
+    size = table["image_size"]
+    config = read_network(table["network"])
+    if table["kind"] != kind_of(config) or not isinstance(size, list) or [type(side) for side in size] != [int, int]:
+        raise UsageError(
+            f"expected a scorer of kind '{kind_of(config)}' for height x width pixels, "
+            f"got {table['kind']!r} for {size!r}; copy the model again"
+        )
+    missing = write_config(config).keys() - table["network"].keys()
+    if missing:  # a default would be another network than the one that was trained
+        raise UsageError(
+            f"expected all keys of network in config.json, got none for {', '.join(sorted(missing))}; train it again"
+        )
+    return config.build((size[0], size[1]), mean=(0.0,), std=(1.0,))
+
+
+def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
+    """A saved scorer, on the CPU, in evaluation mode, and its config.json. Files that are not whole are refused."""
+    weights, config = folder / WEIGHTS, folder / CONFIG
+    if not config.is_file() or not weights.is_file():
+        more = "; its training is not finished: bagcert train ... --resume" if (folder / CHECKPOINT).exists() else ""
+        raise UsageError(f"expected a finished run with config.json and weights.safetensors, got {folder}{more}")
+    card = read_json(config)
+    if card.get("format") != FORMAT:
+        raise UsageError(
+            f"expected format {FORMAT} in {config}, got {card.get('format')!r}; train it with this version"
+        )
+    if card.get("weights_sha256") != sha256(weights.read_bytes()):
+        raise UsageError(
+            f"expected the weights named by SHA-256 in config.json, got other bytes in {weights}; copy the model again"
+        )
+    scorer = read_scorer(card.get("scorer"))
+    tensors = restored(read_tensors(weights)[0])
+    expected = {name: value.shape for name, value in scorer.state_dict().items()}
+    if expected != {name: value.shape for name, value in tensors.items()}:
+        raise UsageError(
+            f"expected the tensors of the network in config.json, got others in {weights}; copy the model again"
+        )
+    scorer.load_state_dict(tensors)
+    return scorer.eval(), card

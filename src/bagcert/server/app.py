@@ -1,0 +1,137 @@
+"""The application: which request gets which answer."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, FastAPI, File, Query, Request, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from bagcert.errors import UsageError
+from bagcert.server.attacking import AttackJob, parse_patch
+from bagcert.server.images import to_png
+from bagcert.server.info import fact_routes, watch_routes
+from bagcert.server.limits import Limits
+from bagcert.server.metrics import Metrics
+from bagcert.server.middleware import Door
+from bagcert.server.model import Model
+from bagcert.server.samples import Sample
+from bagcert.server.schemas import REFUSALS, AttackAnswer, Certified, Refused
+from bagcert.server.wording import to_answer, to_place
+from bagcert.server.worker import Service
+
+PAGE = Path(__file__).parent / "page"
+
+
+def build_app(
+    model: Model, samples: Sequence[Sample], limits: Limits | None = None, token: str | None = None
+) -> FastAPI:
+    """The server of one model, ready to be run by uvicorn."""
+    bounds, metrics = limits or Limits(), Metrics()
+    service = Service(model, bounds, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        yield
+        await service.close()
+
+    app = FastAPI(
+        title="bagcert",
+        description="Classes of pictures with proofs that no patch changes them.",
+        version=model.facts["version"],
+        lifespan=lifespan,
+        docs_url=None,  # those pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.add_middleware(Door, limits=bounds, metrics=metrics, token=token)
+    app.add_exception_handler(RequestValidationError, tell_what_is_wrong)
+    app.include_router(certify_routes(service), responses=REFUSALS)
+    app.include_router(fact_routes(model, samples, bounds))
+    app.include_router(watch_routes(metrics))
+    add_page(app)
+    return app
+
+
+def add_page(app: FastAPI) -> None:
+    """Files of the page for every path that is no route; a mount would also answer wrong methods of the routes."""
+    files, nothing = StaticFiles(directory=PAGE, html=True), app.router.default
+
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        await (files if scope["type"] == "http" else nothing)(scope, receive, send)
+
+    app.router.default = page
+
+
+def certify_routes(service: Service) -> APIRouter:
+    """What the model is asked."""
+    router, model, limits = APIRouter(), service.model, service.limits
+    most_maps = max(1, limits.score_numbers // model.score_numbers)
+
+    @router.post("/v1/certify")
+    async def certify(
+        files: Annotated[
+            list[UploadFile], File(description="pictures: PNG, JPEG, WebP, BMP or a still GIF", min_length=1)
+        ],
+        scores: Annotated[bool, Query(description="with the score maps")] = False,
+        fail_safe: Annotated[bool, Query(description="abstain unless certified")] = False,
+    ) -> Certified:
+        """The class of each picture, and what is proven about it."""
+        if scores and len(files) > most_maps:
+            raise Refused(413, f"expected up to {most_maps} files with scores, got {len(files)}; send several requests")
+        async with service.in_time():
+            pictures = await service.read([file.file for file in files])
+            found = await service.certify([pixels for pixels, _ in pictures])
+        return Certified(
+            model=model.name,
+            rule=model.defense.rule.name,
+            threat=str(model.defense.threat),
+            arithmetic=str(model.program),
+            answers=[
+                to_answer(model, each, size, scores, fail_safe) for each, (_, size) in zip(found, pictures, strict=True)
+            ],
+        )
+
+    @router.post("/v1/attack")
+    async def attack(
+        file: Annotated[UploadFile, File(description="one picture")],
+        patch: Annotated[str | None, Query(description="as 3x3, up to the served threat; default: that")] = None,
+        steps: Annotated[int, Query(ge=1, le=limits.attack_steps)] = 40,
+        scores: Annotated[bool, Query(description="with the score maps")] = False,
+    ) -> AttackAnswer:
+        """Paint a patch where the proof is weakest, by gradient descent, and certify the attacked picture."""
+        try:
+            threat = await asyncio.to_thread(parse_patch, patch or str(model.defense.threat), model.defense, limits)
+        except UsageError as error:
+            raise Refused(422, str(error)) from None
+        async with service.in_time():
+            ((pixels, size),) = await service.read([file.file])
+            (clean,) = await service.certify([pixels])
+            result = await service.attack(AttackJob(pixels, threat, steps))
+            (attacked,) = await service.certify([result.pixels])
+        return AttackAnswer(
+            patch=str(threat),
+            placement=to_place(result.placement),
+            steps=result.steps,
+            proven=result.proven,
+            changed=clean.predicted != attacked.predicted,
+            picture=base64.b64encode(to_png(result.pixels)).decode(),
+            clean=to_answer(model, clean, size, scores, fail_safe=False),
+            attacked=to_answer(model, attacked, model.image_size, scores, fail_safe=False),
+        )
+
+    return router
+
+
+async def tell_what_is_wrong(_: Request, error: Exception) -> JSONResponse:
+    """A wrong value in one line, like every other refusal."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return JSONResponse({"detail": f"{place}: expected another value, got this: {first['msg']}"}, 422)

@@ -1,0 +1,98 @@
+"""One patch against one picture, at the place where the proof is weakest: to be looked at, whether it wins or not."""
+
+from dataclasses import dataclass
+
+import torch
+
+from bagcert.attacks.attack import soft_scores
+from bagcert.attacks.goals import Aim, goal_for
+from bagcert.attacks.placements import Places
+from bagcert.attacks.windows import Windows
+from bagcert.defense import Defense
+from bagcert.errors import UsageError
+from bagcert.rules import read_scores
+from bagcert.scorers.views import HidingScorer
+from bagcert.server.limits import Limits
+from bagcert.server.model import Model, facing, to_images
+from bagcert.server.resizing import Pixels
+from bagcert.shapes import Scores
+from bagcert.threats import RectangleThreat
+from bagcert.threats.threat import Placement, parse_shapes
+
+STEP = 12  # of 255 levels, twice that of App. A.2: few steps have to do; whole levels, so that 8 bits hold the patch
+
+
+@dataclass(frozen=True, eq=False)
+class AttackJob:
+    """What to attack, by patches of which sizes, and for how many steps at most."""
+
+    pixels: Pixels
+    patch: RectangleThreat
+    steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class AttackResult:
+    """The picture with the patch, in 8 bits; `proven`: no patch of that size could have changed the class."""
+
+    pixels: Pixels
+    placement: Placement
+    proven: bool
+    steps: int
+
+
+def parse_patch(text: str, served: Defense, limits: Limits) -> RectangleThreat:
+    """The patch to attack with. A rule's masks say nothing of patches larger than those it was built for."""
+    shapes = parse_shapes(text, served.threat.image_size)
+    most = limits.attack_shapes
+    if len(shapes) > most and text != str(served.threat):
+        raise UsageError(f"expected a patch of up to {most} shapes, got {len(shapes)}; attack with fewer")
+    threat = RectangleThreat(served.threat.image_size, shapes)
+    try:
+        facing(served, threat)
+    except UsageError:
+        raise UsageError(
+            f"expected a patch inside the served {served.threat}, got {threat}; rule '{served.rule.name}' has masks "
+            "of that size"
+        ) from None
+    return threat
+
+
+def attack_picture(model: Model, job: AttackJob) -> AttackResult:
+    """Projected gradient descent as in `bagcert.attacks`, which keeps a patch only if it wins; this one shows any."""
+    defense = facing(model.defense, job.patch)
+    image = to_images([job.pixels])
+    scores = model.scores(image)
+    certificate = defense.certify_integers(scores)
+    assert certificate.weakest_region is not None
+    box = certificate.weakest_region
+    places = Places.of(job.patch, defense.scorer.footprint, every=True)
+    place = (places.regions.placements == box).all(dim=1).nonzero().flatten()[:1]
+    windows = Windows.around(
+        defense.scorer, places.pixels(place, job.patch.image_size), places.regions.masks(place), box
+    )
+    goal = goal_for(defense.rule, Aim(certificate.predicted, None), defense.regions)
+    soft_clean, pixels, only = soft_scores(defense, image), windows.cut(image), torch.zeros(1, dtype=torch.int64)
+    taken = 0
+    while taken < job.steps:
+        pixels = pixels.detach().requires_grad_()
+        logits = windows.logits(defense.scorer, pixels)
+        soft = windows.splice(defense.scorer.step.soft(logits), soft_clean)
+        if taken % goal.every == 0:
+            hard = windows.splice(defense.scorer.step.fixed(logits.detach()), scores.values)
+            if winner(defense, hard, soft.detach()) != int(certificate.predicted):
+                break
+            goal = goal.refreshed(soft.detach(), only)
+        (slope,) = torch.autograd.grad(goal.losses(soft).sum(), pixels)
+        moved = (pixels.detach() - STEP / 255 * slope.sign()).clamp(0, 1)
+        pixels = torch.where(windows.painted, (moved * 255).round() / 255, pixels.detach())
+        taken += 1
+    painted = (windows.paste(pixels.detach(), image)[0].permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()
+    return AttackResult(painted, Placement(*box[0].tolist()), bool(certificate.certified), taken)
+
+
+def winner(defense: Defense, hard: Scores, soft: Scores) -> int:
+    """The class as far as the window tells; views that hide something have no scores to be put together from one."""
+    if isinstance(defense.scorer, HidingScorer):
+        return int(soft.mean(dim=(2, 3)).argmax())
+    return int(defense.rule.predict(read_scores(hard, defense.scorer.step.bounds), defense.regions))

@@ -1,0 +1,90 @@
+"""What needs no model: facts about what is served, pictures to try, and what operators ask."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import torch
+from fastapi import APIRouter, Response
+from fastapi import Path as PathParameter
+
+from bagcert.server.images import to_png
+from bagcert.server.limits import Limits
+from bagcert.server.metrics import CONTENT_TYPE_LATEST, Metrics
+from bagcert.server.model import Model
+from bagcert.server.resizing import FILTER
+from bagcert.server.samples import Sample
+from bagcert.server.schemas import REFUSALS, Health, ModelAnswer, Problem, Refused, SampleAnswer
+
+PNG: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}},
+    404: {"model": Problem, "description": "no such sample"},
+}
+
+
+def fact_routes(model: Model, samples: Sequence[Sample], limits: Limits) -> APIRouter:
+    """What is served, and pictures to try it with."""
+    router = APIRouter()
+    refused: dict[int | str, dict[str, Any]] = {401: REFUSALS[401], 503: REFUSALS[503]}
+
+    @router.get("/v1/model", responses=refused)
+    async def about() -> ModelAnswer:
+        """What is served."""
+        defense = model.defense
+        return ModelAnswer(
+            name=model.name,
+            classes=list(defense.classes),
+            height=model.image_size[0],
+            width=model.image_size[1],
+            channels=model.channels,
+            grid=list(defense.scorer.footprint.grid),
+            rule=defense.rule.name,
+            threat=str(defense.threat),
+            threat_in_words=defense.threat.describe(),
+            square=model.square,
+            score_unit=defense.scorer.step.unit,
+            arithmetic=str(model.program),
+            threads=torch.get_num_threads(),
+            resize_filter=FILTER,
+            weights_sha256=model.facts["weights_sha256"],
+            version=model.facts["version"],
+            limits={
+                "body_bytes": limits.body_bytes,
+                "files": limits.files,
+                "pixels": limits.pixels,
+                "side": limits.side,
+                "attack_steps": limits.attack_steps,
+            },
+        )
+
+    @router.get("/v1/samples", responses=refused)
+    async def list_samples() -> list[SampleAnswer]:
+        """Pictures to try."""
+        return [SampleAnswer(index=i, name=each.name, url=f"/v1/samples/{i}") for i, each in enumerate(samples)]
+
+    @router.get("/v1/samples/{index}", response_class=Response, responses={**refused, **PNG, 422: REFUSALS[422]})
+    async def sample(index: Annotated[int, PathParameter(ge=0)]) -> Response:
+        """One of them as a PNG file."""
+        if index >= len(samples):
+            raise Refused(404, f"expected a sample in 0..{len(samples) - 1}, got {index}; see /v1/samples")
+        return Response(to_png(samples[index].pixels), media_type="image/png")
+
+    return router
+
+
+def watch_routes(metrics: Metrics) -> APIRouter:
+    """What operators ask."""
+    router = APIRouter()
+
+    @router.get("/health")
+    async def health() -> Health:
+        """Up, with the model loaded and warm."""
+        return Health(status="ok")
+
+    @router.get(
+        "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, 401: REFUSALS[401]}
+    )
+    async def numbers() -> Response:
+        """Counts for Prometheus."""
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    return router

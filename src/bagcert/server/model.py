@@ -1,0 +1,128 @@
+"""The served model: pixels in, what its defense says of them out."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bagcert.audit.programs import Program, prepare
+from bagcert.defense import Defense
+from bagcert.errors import UsageError
+from bagcert.rules import Certificate, IntegerScores, Masked, read_scores
+from bagcert.scorers.base import BuiltScorer
+from bagcert.scorers.views import HidingScorer
+from bagcert.server.resizing import Pixels
+from bagcert.shapes import Images
+from bagcert.threats import RectangleThreat
+from bagcert.threats.threat import Placement, Size
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What is known of one picture, in the network's own pixels."""
+
+    predicted: int
+    certified: bool  # against the served threat
+    square: int  # the side of the largest proven square, as far as the served threat reaches; 0: none
+    lead: int
+    weakest: Placement
+    second: Placement | None
+    rival: int
+    scores: NDArray[np.int32]  # k i j
+
+
+class Model:
+    """A defense and the program that computes its scores.
+
+    By default the program is the defense's own: torch, channels_last, batches of just `defense.batch_size`, which
+    `bagcert audit` passes; an answer is then bit for bit that of `Defense.certify`. With backend onnx, onnxruntime runs
+    the network, in batches of that size as well, and the same rule is given those scores.
+    """
+
+    def __init__(self, name: str, defense: Defense, program: Program, facts: dict[str, str]) -> None:
+        if not isinstance(defense.scorer, BuiltScorer) or not isinstance(defense.threat, RectangleThreat):
+            raise UsageError("expected a trained model against rectangles, got another; serve a model by its name")
+        if program.batch != defense.batch_size:
+            raise UsageError(f"expected batches of {defense.batch_size}, got {program.batch}; serve what is audited")
+        self.name, self.defense, self.program, self.facts = name, defense, program, facts
+        self.channels = defense.scorer.config.channels
+        self.image_size: Size = defense.scorer.footprint.image_size
+        self.score_numbers = len(defense.classes) * math.prod(defense.scorer.footprint.grid)  # in one map
+        self.shapes = defense.threat.shapes
+        self.square = max(min(shape) for shape in self.shapes)  # the largest square inside the threat
+        sides = [side for side in range(1, self.square + 1) if (side, side) not in self.shapes]
+        self._smaller = {side: facing(defense, RectangleThreat(self.image_size, ((side, side),))) for side in sides}
+        self.scores = defense.scores if program.backend == "torch" else onnx_scores(defense, program, self.channels)
+
+    def answer(self, pictures: list[Pixels]) -> list[Found]:
+        """What the defense says of each picture, all of the network's size."""
+        return self.judge(self.scores(to_images(pictures)))
+
+    def judge(self, scores: IntegerScores) -> list[Found]:
+        """The same from scores: whole numbers, so that here threads and batches change nothing."""
+        found = self.defense.certify_integers(scores)
+        assert found.lead is not None and found.weakest_region is not None and found.weakest_class is not None
+        squares = self.squares(scores, found)
+        return [
+            Found(
+                predicted=int(found.predicted[index]),
+                certified=bool(found.certified[index]),
+                square=int(squares[index]),
+                lead=int(found.lead[index]),
+                weakest=Placement(*found.weakest_region[index].tolist()),
+                second=None if found.second_region is None else Placement(*found.second_region[index].tolist()),
+                rival=int(found.weakest_class[index]),
+                scores=scores.values[index].numpy().astype(np.int32),
+            )
+            for index in range(len(scores.values))
+        ]
+
+    def squares(self, scores: IntegerScores, found: Certificate) -> Tensor:
+        """The side of the largest square that each answer is proven against under the rule's one set of masks.
+
+        A certified answer is proven against every rectangle inside the threat's, so against its largest square. For the
+        others the same rule is asked about smaller squares, with the masks that produced the class. A square lies
+        inside a larger one, so whoever fails at one side would fail at the next: but for the bound of `masked`, which
+        may hold there all the same.
+        """
+        sides = torch.where(found.certified, self.square, 0)
+        left = (~found.certified).nonzero().flatten()
+        for side, smaller in self._smaller.items():  # from one pixel on
+            if not len(left):
+                break
+            proven = smaller.certify_integers(picked(scores, left), exact=False).certified
+            sides[left[proven]] = side
+            if not isinstance(self.defense.rule, Masked):
+                left = left[proven]
+        return sides
+
+
+def facing(defense: Defense, threat: RectangleThreat) -> Defense:
+    """The same network, rule and masks, asked about a smaller threat: `Defense.against` would make other masks."""
+    regions = defense.scorer.footprint.regions(threat).maximal()
+    return Defense(defense.scorer, defense.rule, threat, regions, defense.classes, defense.batch_size)
+
+
+def picked(scores: IntegerScores, index: Tensor) -> IntegerScores:
+    """The scores of some images; there is no guard band, for the program is the one that certifies."""
+    assert not scores.guarded
+    values = scores.values[index]
+    return IntegerScores(values, values, values, scores.bounds)
+
+
+def to_images(pictures: list[Pixels]) -> Images:
+    """float32 [b c h w] in 0..1, as data sets hand out the same bytes."""
+    stacked = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
+    return stacked.float() / torch.full((), 255.0)
+
+
+def onnx_scores(defense: Defense, program: Program, channels: int) -> Callable[[Images], IntegerScores]:
+    """The network by onnxruntime; its logits become integers by the same score step."""
+    if isinstance(defense.scorer, HidingScorer):
+        raise UsageError("expected a network that scores in one pass for backend onnx, got views; use --backend torch")
+    run, step = prepare(program, defense.scorer, channels), defense.scorer.step
+    return lambda images: read_scores(step.fixed(run(images)), step.bounds)

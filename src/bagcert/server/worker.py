@@ -1,0 +1,209 @@
+"""The server's work apart from HTTP: files to pictures, pictures to answers in batches, one model for all requests."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import IO, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from bagcert.rules import IntegerScores
+from bagcert.server.attacking import AttackJob, AttackResult, attack_picture
+from bagcert.server.images import read_picture
+from bagcert.server.limits import Limits
+from bagcert.server.metrics import Metrics
+from bagcert.server.middleware import busy
+from bagcert.server.model import Found, Model, to_images
+from bagcert.server.resizing import Pixels, resize
+from bagcert.server.schemas import Refused
+from bagcert.threats.threat import Size
+
+Job = TypeVar("Job")
+Half = TypeVar("Half")
+Answer = TypeVar("Answer")
+
+
+class Full(Exception):
+    """More is waiting than is allowed."""
+
+
+@dataclass(frozen=True)
+class Stage(Generic[Job, Answer]):
+    """A step of the work, in a thread of its own, with so many threads of torch's."""
+
+    run: Callable[[Job], Answer]
+    threads: int
+
+
+class Batcher(Generic[Job, Half, Answer]):
+    """Runs jobs in the order they came, up to `size` at once, in two stages that work at the same time.
+
+    It never waits for a batch to fill: while one batch runs the next one gathers. The second stage gives one answer for
+    each job, and an answer must not depend on what runs along with it; `bagcert audit` checks that of a model.
+    """
+
+    def __init__(
+        self,
+        first: Stage[list[Job], Half],
+        second: Stage[Half, list[Answer]],
+        size: int,
+        most_waiting: int,
+    ) -> None:
+        self._first, self._second, self._size, self._most_waiting = first, second, size, most_waiting
+        self._waiting: deque[tuple[Job, asyncio.Future[Answer]]] = deque()
+        self._woken = asyncio.Event()
+        self._closing = False
+        # One thread for each stage, always the same: torch keeps a pool of threads, and their number, for each.
+        self._threads = [
+            ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(stage.threads,))
+            for stage in (first, second)
+        ]
+        self._task: asyncio.Task[None] | None = None
+        self._finishing: asyncio.Task[None] | None = None  # the batch in the second stage
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def close(self) -> None:
+        """Run what was accepted, then stop."""
+        self._closing = True
+        self._woken.set()
+        if self._task is not None:
+            await self._task
+        for thread in self._threads:
+            thread.shutdown()
+
+    async def answers(self, jobs: list[Job]) -> list[Answer]:
+        """The answers to the jobs, in their order; raises `Full` and takes none of them where too many wait."""
+        if self._closing or self.waiting + len(jobs) > self._most_waiting:
+            raise Full
+        loop = asyncio.get_running_loop()
+        entries: list[tuple[Job, asyncio.Future[Answer]]] = [(job, loop.create_future()) for job in jobs]
+        self._waiting.extend(entries)
+        self._woken.set()
+        # Whoever gives up cancels the futures, and the worker then leaves their jobs out.
+        return list(await asyncio.gather(*(future for _, future in entries)))
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            while batch := self._next_batch():
+                half = loop.run_in_executor(self._threads[0], self._first.run, [job for job, _ in batch])
+                await asyncio.wait([half])
+                await self._finished()  # one batch is ahead, not more
+                finish = self._finish(half, [future for _, future in batch])
+                self._finishing = asyncio.get_running_loop().create_task(finish)
+            if self._closing:
+                await self._finished()
+                return
+
+    async def _finished(self) -> None:
+        if self._finishing is not None:
+            await self._finishing
+
+    async def _finish(self, half: asyncio.Future[Half], futures: "list[asyncio.Future[Answer]]") -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(self._threads[1], self._second.run, await half)
+        except Exception as error:
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for future, answer in zip(futures, found, strict=True):
+            if not future.done():  # else its request has given up
+                future.set_result(answer)
+
+    def _next_batch(self) -> list[tuple[Job, asyncio.Future[Answer]]]:
+        batch: list[tuple[Job, asyncio.Future[Answer]]] = []
+        while self._waiting and len(batch) < self._size:
+            job, future = self._waiting.popleft()
+            if not future.done():
+                batch.append((job, future))
+        return batch
+
+
+DECODERS = 2  # at once: a large picture takes some 100 MB while it is decoded
+
+
+class Service:
+    """A model, the threads that work for it, and what waits for them."""
+
+    def __init__(self, model: Model, limits: Limits, metrics: Metrics) -> None:
+        self.model, self.limits, self.metrics = model, limits, metrics
+        self._decoders = ThreadPoolExecutor(DECODERS)
+        threads = torch.get_num_threads()
+        # The rule adds whole numbers in many small steps, for which a second thread only makes the first one wait: with
+        # two on busy cores it took 300 to 1,400 ms a batch, with one 30.
+        network, rule = Stage(self._scores, threads), Stage(model.judge, 1)
+        self._images = Batcher(network, rule, model.defense.batch_size, limits.waiting_images)
+        # Threads of their own: an attack takes seconds, and certificates must not wait for it.
+        attack, shown = Stage(self._attack, threads), Stage(list[AttackResult].copy, 1)  # no second step
+        self._attacks = Batcher(attack, shown, 1, limits.waiting_attacks)
+        metrics.waiting.set_function(lambda: self._images.waiting)
+
+    async def start(self) -> None:
+        """Begin to work; the first pass, which is slow, is over before the first request comes."""
+        self._images.start()
+        self._attacks.start()
+        await self._images.answers([np.zeros((*self.model.image_size, self.model.channels), np.uint8)])
+
+    async def close(self) -> None:
+        """Answer what was accepted, then stop."""
+        await self._attacks.close()
+        await self._images.close()
+        self._decoders.shutdown()
+
+    async def read(self, files: Sequence[IO[bytes]]) -> list[tuple[Pixels, Size]]:
+        """Each file as a picture of the network's size, and the size it came in."""
+        if not 1 <= len(files) <= self.limits.files:
+            raise Refused(413, f"expected 1 to {self.limits.files} files, got {len(files)}; send several requests")
+        loop = asyncio.get_running_loop()
+        pictures = []
+        for number, file in enumerate(files):
+            try:
+                pictures.append(await loop.run_in_executor(self._decoders, self._read_one, file))
+            except Refused as refused:
+                raise Refused(refused.status_code, f"file {number}: {refused.detail}") from None
+        return pictures
+
+    async def certify(self, pictures: Sequence[Pixels]) -> list[Found]:
+        """What the model says of each picture."""
+        found = await self._images.answers(list(pictures))
+        for each in found:
+            self.metrics.images.labels(str(each.certified).lower()).inc()
+        return found
+
+    async def attack(self, job: AttackJob) -> AttackResult:
+        """The picture with a patch at its weakest place."""
+        return (await self._attacks.answers([job]))[0]
+
+    @asynccontextmanager
+    async def in_time(self) -> AsyncIterator[None]:
+        """All that one request asks for, decoding included, within its time and while there is room; or a refusal."""
+        try:
+            async with asyncio.timeout(self.limits.answer_seconds):
+                yield
+        except (Full, TimeoutError):
+            raise busy(self.limits) from None
+
+    def _read_one(self, file: IO[bytes]) -> tuple[Pixels, Size]:
+        pixels = read_picture(file, self.model.channels, self.limits)
+        return resize(pixels, self.model.image_size), (pixels.shape[0], pixels.shape[1])
+
+    def _scores(self, pictures: list[Pixels]) -> IntegerScores:
+        self.metrics.batches.observe(len(pictures))
+        return self.model.scores(to_images(pictures))
+
+    def _attack(self, jobs: list[AttackJob]) -> list[AttackResult]:
+        return [attack_picture(self.model, job) for job in jobs]

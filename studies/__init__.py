@@ -1,0 +1,1 @@
+"""What we measure and compare, outside the package: the paper's figures, rivals, and the results they are made of."""

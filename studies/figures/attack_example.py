@@ -1,0 +1,97 @@
+"""One attack and what it does to the score maps (App. A.2)."""
+
+from typing import NamedTuple
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from bagcert.attacks import Attacked
+from bagcert.defense import Defense, card, load
+from bagcert.errors import UsageError
+from bagcert.report.drawing import PALETTE, Picture, picture
+from bagcert.report.gallery import outline, reach
+from bagcert.rows.header import fitting_dataset
+from studies.figures.plan import MAIN_PATCH
+from studies.figures.stored_results import Drawn, Stock
+
+MODEL, RULE = "cifar10-votes", "every-region"  # the paper's objective and condition
+SEEN, TRIED = 32, 6  # images looked at, and attacked
+RED = PALETTE[5]
+
+
+class Example(NamedTuple):
+    """An image of the batch whose class an attack changed."""
+
+    number: int
+    clean: Tensor  # float [c h w]
+    attacked: Tensor
+    label: int
+    target: int
+    box: list[int]  # row, column, height, width of the patch
+
+
+def attack_example(stock: Stock) -> Drawn:
+    """Clean and attacked image with the maps of the true class and of the one that the attack reached."""
+    defense = load(MODEL).against(MAIN_PATCH, RULE)
+    try:
+        dataset = fitting_dataset(card(MODEL)["data"]["name"], defense, stock.data_dir)
+    except UsageError as error:
+        return Drawn(None, (f"without images ({error}); to fetch them: bagcert data cifar10",))
+    batch = next(iter(dataset.split("test").batches(SEEN, "cpu")))
+    example = first_flip(defense, batch.images, batch.labels)
+    if example is None:
+        return Drawn(None, (f"without an example: no attack changed one of {TRIED} images",))
+    return Drawn(draw_example(defense, example))
+
+
+def first_flip(defense: Defense, images: Tensor, labels: Tensor) -> Example | None:
+    """Of the images that are right but not proven, the safest one that an attack changes all the same."""
+    certificate = defense.certify(images)
+    assert certificate.lead is not None
+    open_ = (certificate.predicted == labels) & ~certificate.certified
+    order = certificate.lead.masked_fill(~open_, torch.iinfo(torch.int64).min).argsort(descending=True)
+    for number in order[: min(TRIED, int(open_.sum()))].tolist():
+        found: Attacked = defense.attack(images[[number]], labels[[number]])
+        if int(found.attacked) != int(labels[number]):
+            box = found.placement[0].tolist()
+            return Example(number, images[number], found.images[0], int(labels[number]), int(found.attacked), box)
+    return None
+
+
+def draw_example(defense: Defense, example: Example) -> Picture:
+    scores = defense.scores(torch.stack([example.clean, example.attacked])).values
+    reached = reach(defense.scorer.footprint, example.box)
+    kinds = {"true class": example.label, "target": example.target}
+
+    def draw() -> Figure:
+        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+        lines = figure.subplots(2, 3)
+        for place, (line, pixels, words) in enumerate(
+            zip(lines, (example.clean, example.attacked), ("clean", "attacked"), strict=True)
+        ):
+            line[0].imshow(pixels.permute(1, 2, 0).numpy(), cmap="gray", interpolation="nearest")
+            outline(line[0], example.box, RED)
+            line[0].set_title(f"{words} image", fontsize=10)
+            for ax, (kind, label) in zip(line[1:], kinds.items(), strict=True):
+                ax.imshow(scores[place, label].numpy(), cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
+                outline(ax, reached, RED)
+                votes = int(scores[place, label].sum())
+                ax.set_title(f"{kind}: {defense.classes[label]}\n{votes} votes", fontsize=10)
+        for ax in lines.flat:
+            hide_ticks(ax)
+        return figure
+
+    note = (
+        f"{MODEL}, {RULE}, test image {example.number}; yellow cells vote for the class. Red: the {MAIN_PATCH} "
+        "patch in the image, and in the maps R(l), all that it can reach."
+    )
+    return picture("attack-example", "An attack and the scores it reaches", note, draw)
+
+
+def hide_ticks(ax: Axes) -> None:
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.grid(False)
+    ax.spines[:].set_visible(False)

@@ -1,0 +1,105 @@
+"""The rows that are there, read once, and for those that are not the command that makes them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from bagcert.defense import card, shipped_models
+from bagcert.report.drawing import Picture
+from bagcert.rows.attacked import AttackRows, read_attack_rows
+from bagcert.rows.format import Rows, read_rows
+from bagcert.rows.shipping import ROWS
+from studies.figures import plan
+from studies.figures.plan import Curve, ScoreRun, SweepModel
+
+Key = TypeVar("Key")
+Kept = TypeVar("Kept")
+
+
+@dataclass(frozen=True, eq=False)
+class Shelf(Generic[Key, Kept]):
+    """Rows of one kind; `missing` says in one line what is not there and how to make it, or nothing."""
+
+    found: dict[Key, Kept]
+    missing: str
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A figure, or none where no rows are there, and what it lacks."""
+
+    picture: Picture | None
+    missing: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        return [line for line in self.missing if line]
+
+
+def take(paths: Mapping[Key, Path], read: Callable[[Path], Kept | None], what: str, command: str) -> Shelf[Key, Kept]:
+    """Read what is there; `read` may refuse rows that are out of date by giving none."""
+    read_now = {key: read(path) for key, path in paths.items() if path.exists()}
+    found = {key: rows for key, rows in read_now.items() if rows is not None}
+    absent = len(paths) - len(found)
+    return Shelf(found, f"without {absent} of {len(paths)} {what}; to make them: {command}" if absent else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Stock:
+    """Everything that figures are made of. Each part is read when a figure first asks for it."""
+
+    results: Path
+    data_dir: Path | None = None
+
+    @cached_property
+    def sweep(self) -> Shelf[SweepModel, Rows]:
+        paths = {model: plan.sweep_rows(self.results, model) for model in plan.SWEEP}
+        return take(paths, read_rows, "sweep models", "python -m benchmarks.sweep --runs 'rf*'")
+
+    @cached_property
+    def sweep_attacks(self) -> Shelf[SweepModel, AttackRows]:
+        paths = {model: plan.sweep_attack(self.results, model) for model in plan.SWEEP}
+        return take(paths, read_attack_rows, "attacked sweep models", "python -m benchmarks.sweep --runs 'rf*'")
+
+    @cached_property
+    def curves(self) -> Shelf[ScoreRun, Curve]:
+        paths = {run: plan.score_curve(self.results, run) for run in plan.SCORE_RUNS}
+        steps = dict.fromkeys(f"--runs '{run.step}-*'" for run in plan.SCORE_RUNS)
+        command = f"python -m benchmarks.sweep {' '.join(steps)}"
+        return take(paths, plan.read_curve, "runs of score functions", command)
+
+    @cached_property
+    def bounds(self) -> Shelf[tuple[str, str], AttackRows]:
+        """Attacks on the shipped models, by model and patch."""
+        keys = [(model, patch) for model in shipped_models() for patch in plan.BOUND_PATCHES]
+        paths = {key: plan.bound_rows(self.results, *key) for key in keys}
+        return take(paths, read_current_attack, "attacks on shipped models", "python -m benchmarks.shipped bounds")
+
+    @cached_property
+    def shipped(self) -> Shelf[str, Rows]:
+        """Rows of the shipped models: against every patch where these have been made, else those of their cards."""
+        paths = {model: plan.shape_rows(self.results, model) for model in shipped_models()}
+        shelf = take(paths, read_current, "shipped models against all patches", "python -m benchmarks.shipped shapes")
+        found = {
+            model: shelf.found[model] if model in shelf.found else read_rows(folder / ROWS)
+            for model, folder in shipped_models().items()
+        }
+        return Shelf(found, shelf.missing)
+
+
+def read_current(path: Path) -> Rows | None:
+    """Rows of a shipped model; none where it has been shipped anew since."""
+    rows = read_rows(path)
+    return rows if is_shipped(rows.header) else None
+
+
+def read_current_attack(path: Path) -> AttackRows | None:
+    """An attack on a shipped model; none where it has been shipped anew since."""
+    rows = read_attack_rows(path)
+    return rows if is_shipped(rows.header) else None
+
+
+def is_shipped(header: dict[str, Any]) -> bool:
+    return bool(header["weights_sha256"] == card(header["model"])["weights_sha256"])

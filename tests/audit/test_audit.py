@@ -1,0 +1,240 @@
+"""An audit passes what keeps its promises, catches every planted leak, and names what cures it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from bagcert.attacks import attack
+from bagcert.attacks.placements import Places
+from bagcert.audit import Audit, Program, audit
+from bagcert.audit.audit import band
+from bagcert.audit.differences import Difference
+from bagcert.audit.patches import QUICK, adversarial
+from bagcert.audit.programs import arithmetic, prepare
+from bagcert.audit.report import to_object
+from bagcert.defense import Defense
+from bagcert.errors import UsageError
+from bagcert.scorers import Scorer
+from bagcert.scorers.ablation import AblationConfig
+from bagcert.scorers.steps import score_step
+from tests.audit.leaks import leaking
+from tests.cli.calling import call
+from tests.gpu_autocast import gpu_autocast
+from tests.onnx.conftest import pictures, small_defense
+from tests.rows.digit_runs import save_digit_run
+
+pytestmark = pytest.mark.slow
+
+IMAGES = pictures(6)
+
+
+def violated(found: Audit) -> set[str]:
+    return {check.name for check in found.checks if not check.passed}
+
+
+@pytest.mark.parametrize("program", [Program(), Program(dtype="bfloat16"), Program(backend="onnx")])
+def test_an_honest_network_passes(program: Program) -> None:
+    found = audit(small_defense("logits", "two-mask").against("5x5"), IMAGES, program)
+    assert found.passed and found.cure is None and not found.inside
+    tried = [check.name for check in found.checks if check.found.compared]
+    assert tried == ["locality", "attacked", "batch size", "batch mates", "order", "repeat"]
+    if program.dtype == "bfloat16":
+        assert found.to_torch.slack > 1, "bfloat16 rounds more than a unit away"
+
+
+@pytest.mark.parametrize(
+    ("leak", "checks", "cure"),
+    [
+        (
+            "a 5x5 kernel declared as 3x3",
+            {"structure", "locality"},
+            "declared for receptive field 3x3, the layers have 5x5",
+        ),
+        ("batch norm in training mode", {"structure", "locality", "batch mates"}, "training mode; call scorer.eval()"),
+        ("an FFT convolution", {"structure", "locality"}, "fft_rfft2 in layer 'scorer.layer', which mixes them"),
+        ("reflect padding", {"structure"}, "got pad in layer 'scorer.layer', which mixes them"),
+    ],
+)
+def test_planted_leaks_are_caught(leak: str, checks: set[str], cure: str) -> None:
+    found = audit(leaking(leak), IMAGES, Program())
+    assert not found.passed and checks <= violated(found)
+    assert found.cure is not None and cure in found.cure
+
+
+def test_a_certain_network_is_attacked_as_well() -> None:
+    """No attack changes the class of these images, but adversarial pixels are still painted on them."""
+    certain = IMAGES.round()
+    found = audit(small_defense("logits", "two-mask"), certain, Program())
+    (attacked,) = (check for check in found.checks if check.name == "attacked")
+    assert attacked.passed and attacked.found.compared > 0
+
+
+def test_patches_are_held_against_what_they_reach_themselves() -> None:
+    """To columns all rows look alike: an attack may paint where no maximal region begins."""
+    torch.manual_seed(0)
+    scorer = AblationConfig(classes=4, kept=(8, 2), theta=0.0, width=4, blocks=(1,)).build((8, 8), (0.0,), (1.0,))
+    images, head = torch.rand(6, 3, 8, 8), scorer.eval().classifier.head
+    with torch.no_grad():  # no class is far ahead
+        head.weight *= 20
+        head.bias.sub_(scorer.logits(images).mean(dim=(0, 2, 3)))
+    defense = Defense.build(scorer, "every-region", "3x3", ("a", "b", "c", "d"))
+    broken = attack(defense, images, None, QUICK)
+    maximal = Places.of(defense.threat, scorer.footprint, every=False).regions.placements
+    painted = broken.placement[broken.placement[:, 0] >= 0]
+    assert not bool((painted[:, None] == maximal).all(dim=2).any(dim=1).all()), "no such attack in this test"
+    *_, last = adversarial(defense, images)
+    before, after = (defense.scores(pixels).values for pixels in (images, last.images))
+    assert not torch.equal(before, after) and not bool(((before != after) & last.untouched).any())
+
+
+@pytest.mark.parametrize("leak", ["batch norm in training mode", "an FFT convolution"])
+def test_a_leaking_network_that_cannot_be_exported_is_a_violation_too(leak: str) -> None:
+    found = audit(leaking(leak), IMAGES, Program(backend="onnx"))
+    assert violated(found) == {"structure"} and found.cure == found.checks[0].problems[0]
+
+
+def test_a_leak_below_the_units_of_the_scores_is_seen_in_the_bits() -> None:
+    """Whole scores would hide it: an FFT moves logits by less than one unit."""
+    found = audit(leaking("an FFT convolution"), IMAGES, Program())
+    (locality,) = (check for check in found.checks if check.name == "locality")
+    assert 0 < locality.found.largest < 1e-4 and found.inside.slack == 1
+
+
+def test_the_setting_that_cures_is_named() -> None:
+    """Scores that know the number of images: any batch violates, a fixed size cures."""
+    found = audit(leaking("the number of images"), IMAGES, Program(batch=0))
+    assert violated(found) == {"batch size"}
+    assert found.cure == "use torch, cpu, float32, eager, channels_last, batches of 16"
+    assert found.inside.slack == round(63 / 1024 * 256 + 0.5), "a batch of 1 against one of 64"
+    assert audit(leaking("the number of images"), IMAGES, Program()).passed
+
+
+def test_guard_bands_cover_what_was_seen() -> None:
+    assert band(score_step("logits"), 0.0).slack == 0 and band(score_step("logits"), 1e-9).slack == 1
+    assert band(score_step("logits"), 2.5 / 256).slack == 3
+    assert band(score_step("heaviside"), 1.7401e-4).uncertain == 1.8e-4 and not band(score_step("heaviside"), 0.0)
+    for seen in torch.logspace(-9, 2, 200).tolist():
+        assert seen <= band(score_step("heaviside"), seen).uncertain <= 1.2 * seen
+    with pytest.raises(UsageError, match="expected finite scores, got NaN or infinity"):
+        band(score_step("logits"), torch.inf)
+
+
+def test_differences_are_counted_bit_for_bit() -> None:
+    before = torch.zeros(1, 2, 2, 2)
+    after = before.clone()
+    after[0, 0, 0, 0], after[0, 1, 1, 1], after[0, 1, 0, 0] = -0.0, 0.5, torch.nan
+    assert Difference.between(before, after) == Difference(8, 3, torch.inf)
+    outside = torch.tensor([[False, True], [True, True]])
+    assert Difference.between(before, after, outside) == Difference(6, 1, 0.5)
+    assert Difference(2, 1, 0.5) + Difference(3, 0, 0.0) == Difference(5, 1, 0.5)
+
+
+def test_programs_that_do_not_exist_are_refused() -> None:
+    for arguments, words in (
+        ({"backend": "tensorflow"}, "expected a backend in onnx, torch, got 'tensorflow'"),
+        ({"dtype": "float16"}, "expected a dtype in bfloat16, float32, got 'float16'"),
+        ({"backend": "onnx", "dtype": "bfloat16"}, "expected float32, not compiled, for backend onnx"),
+        ({"tf32": True}, "expected a GPU for TF32, got device cpu; leave out --tf32"),
+        (
+            {"cudnn": True},
+            "expected torch in float32 on a GPU for cuDNN, got torch, cpu, float32, .*; leave out --cudnn",
+        ),
+        ({"device": "cuda", "dtype": "bfloat16", "cudnn": True}, "in float32 .*, got torch, cuda, bfloat16"),
+        ({"device": "cuda", "tf32": True, "cudnn": True}, "in float32 on a GPU for cuDNN, got .*TF32"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            Program(**arguments)
+
+
+def test_a_gpu_goes_without_cudnn_in_float32_and_says_so() -> None:
+    """cuDNN may take an FFT, by which every pixel reaches every score: never unless it is asked for."""
+    words = {
+        "torch, cuda, float32, eager, channels_last, without cuDNN, batches of 16": Program(device="cuda"),
+        "torch, cuda, float32, eager, channels_last, batches of 16": Program(device="cuda", cudnn=True),
+        "torch, cuda, float32, eager, channels_last, TF32, batches of 16": Program(device="cuda", tf32=True),
+        "torch, cuda, bfloat16, eager, channels_last, batches of 16": Program(device="cuda", dtype="bfloat16"),
+        "torch, cpu, float32, eager, channels_last, batches of 16": Program(),
+    }
+    assert {str(program): program for program in words.values()} == words
+    assert Program(device="cuda") in Program(device="cuda", cudnn=True).candidates()
+    assert Program(device="cuda") in Program(device="cuda", tf32=True).candidates()
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (Program(device="cuda"), (False, False)),
+        (Program(device="cuda", compiled=True), (False, False)),
+        (Program(device="cuda", cudnn=True), (True, False)),
+        (Program(device="cuda", tf32=True), (True, True)),
+    ],
+)
+def test_the_arithmetic_of_a_program_is_what_its_words_say(program: Program, expected: tuple[bool, bool]) -> None:
+    with arithmetic(program):
+        assert (torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32) == expected
+
+
+@pytest.mark.parametrize(("dtype", "cudnn"), [("float32", False), ("bfloat16", True)])
+def test_a_program_runs_by_its_own_arithmetic(dtype: str, cudnn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the caller has switched autocast on."""
+    seen: list[bool] = []
+    defense = small_defense("logits", "two-mask")
+
+    def watched(scorer: Scorer, images: Tensor) -> Tensor:
+        seen.append(torch.backends.cudnn.enabled)
+        return torch.zeros(len(images), 2, *scorer.footprint.grid)
+
+    monkeypatch.setattr(type(defense.scorer), "logits", watched)
+    monkeypatch.setattr(torch, "autocast", gpu_autocast)
+    with gpu_autocast():
+        prepare(Program(dtype=dtype), defense.scorer, 3)(IMAGES[:2])
+    assert seen == [cudnn]
+
+
+def test_a_machine_that_cannot_compile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> Tensor:
+        raise RuntimeError("no compiler\nand a long story")
+
+    monkeypatch.setattr(torch, "compile", lambda _: refuse)
+    with pytest.raises(UsageError, match=r"expected torch\.compile to work here, got: no compiler; leave"):
+        audit(small_defense("logits", "two-mask"), IMAGES, Program(compiled=True))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    save_digit_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_command_writes_a_page(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "audit", "run", "--images", "4", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["passed"] and found["cure"] is None and found["program"].startswith("torch, cpu, float32, eager")
+    page = (run / "audit.html").read_text()
+    assert "Passed." in page and "batch mates" in page and "http" not in page
+
+
+def test_the_command_takes_the_arithmetic_it_is_asked_for(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option, words in (("--cudnn", "expected torch in float32 on a GPU for cuDNN"), ("--tf32", "a GPU for TF32")):
+        assert call(monkeypatch, "audit", "run", option) == 2
+        assert words in capsys.readouterr().err and not (run / "audit.html").exists()
+
+
+def test_a_violation_is_exit_code_1(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = audit(leaking("reflect padding"), IMAGES, Program())
+    monkeypatch.setattr("bagcert.cli.audit.audit_program", lambda *_: broken)
+    assert call(monkeypatch, "audit", "run", "--images", "2") == 1
+    out = capsys.readouterr().out
+    assert "violated" in out and "what cures it: expected layers that keep positions apart, got pad" in out
+    assert "Violated." in (run / "audit.html").read_text()
+    assert to_object(broken, {})["checks"][0]["problems"]

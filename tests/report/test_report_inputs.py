@@ -1,0 +1,80 @@
+"""What a report is made of: rows of one data set, old ones too, and images where they are at hand."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from bagcert.data import ArrayDataset
+from bagcert.errors import UsageError
+from bagcert.report.inputs import read_inputs, unique
+from bagcert.report.page import build, write_report
+from bagcert.rows.format import read_rows
+from tests.report.report_rows import attack, certify
+from tests.rows.digit_runs import DIGITS, save_digit_run
+
+
+def test_rows_of_an_early_version(tmp_path: Path) -> None:
+    header = {"weights_sha256": "ab", "data": {"name": "cifar10", "digest": "1"}, "split": "test", "images": 2}
+    header["evaluations"] = [{"patch": "5x5", "rule": "two-mask"}]
+    (tmp_path / "model").mkdir()
+    path = tmp_path / "model" / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress((json.dumps(header) + "\n[0,1,[[1,1]]]\n[1,0,[[1,0]]]\n").encode()))
+    inputs = read_inputs([path])
+    text = write_report(build(inputs, None), inputs, tmp_path / "out").read_text()
+    assert "model is right on 50.00 % of 2 images" in text
+    assert "No gallery: no rows here have scores beside them" in text
+    assert "Patches: 5x5 pixels." in text
+    assert "<figure>" not in text, "one evaluation makes no curve"
+
+
+@pytest.mark.slow
+def test_a_gallery_without_images_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = certify(save_digit_run(tmp_path / "one"), "one", scores=True, images=20)
+    inputs = read_inputs([path])
+    other = ArrayDataset("digits", DIGITS.classes, ((0.0,), (1.0,)), DIGITS.train, DIGITS.test, "other")  # type: ignore[attr-defined]
+    gallery = "bagcert.report.gallery.framed_dataset"
+    with monkeypatch.context() as patch:
+        patch.setattr(gallery, lambda *_: other)
+        assert "another digest" in build(inputs, None).gallery.missing
+
+    def absent(*_: object) -> None:
+        raise UsageError("expected CIFAR-10")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gallery, absent)
+        assert build(inputs, None).gallery.missing == "the images are not here: expected CIFAR-10"
+    (tmp_path / "one.scores").rename(tmp_path / "gone")
+    assert "certify with --scores" in build(inputs, None).gallery.missing
+
+
+def test_data_sets_are_not_mixed(tmp_path: Path) -> None:
+    path = certify(save_digit_run(tmp_path / "one"), "one", scores=False, images=20)
+    other = attack(tmp_path / "other.jsonl", read_rows(path), data={"name": "cifar10", "digest": "12345678"})
+    with pytest.raises(UsageError, match=r"expected rows of one data set, got digits test .* and cifar10 test"):
+        read_inputs([path, other])
+    split = attack(tmp_path / "split.jsonl", read_rows(path), split="validation")
+    with pytest.raises(UsageError, match="expected rows of one data set"):
+        read_inputs([path, split])
+    with pytest.raises(UsageError, match="expected at least one file of `bagcert certify`, got none"):
+        read_inputs([other])
+    (tmp_path / "text.jsonl").write_text("hello\n")
+    with pytest.raises(UsageError, match="expected rows of an evaluation in"):
+        read_inputs([tmp_path / "text.jsonl"])
+
+
+def test_equal_names_are_told_apart() -> None:
+    assert unique(["a/x", "b/x", "c/y"], ["1234567", "89", "0"]) == ["x 123456", "x 89", "y"]
+    assert unique(["x", "x"], ["12", "12"]) == ["x 12 #1", "x 12 #2"]
+    assert unique(["runs/a/0"], ["1"]) == ["a/0"]
+
+
+def test_a_model_keeps_its_name_through_several_attacks(tmp_path: Path) -> None:
+    path = certify(save_digit_run(tmp_path / "one"), "one", scores=False, images=20)
+    rows = read_rows(path)
+    attacks = [attack(tmp_path / f"{patch}.jsonl", rows, patch=patch) for patch in ("1x1", "2x2")]
+    inputs = read_inputs([path, *attacks])
+    assert [(name, found.header["patch"]) for name, found in inputs.attacks] == [("one", "1x1"), ("one", "2x2")]
+    text = write_report(build(inputs, None), inputs, tmp_path / "out").read_text()
+    assert "--out attack-1x1.jsonl" in text and "--out attack-2x2.jsonl" in text

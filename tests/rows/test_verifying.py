@@ -1,0 +1,294 @@
+"""The second opinion agrees with every rule, and finds what was tampered with."""
+
+import ast
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bagcert
+from bagcert.cli.verify import words
+from bagcert.errors import UsageError
+from bagcert.rows.format import Evaluation, parse_lines
+from bagcert.rows.header import describe, runs
+from bagcert.rows.stored_scores import read_chunk, store_scores
+from bagcert.rows.verify import check
+from bagcert.rows.verify.check import verify_rows
+from bagcert.rows.verify.reach import blind_views, maximal_windows, patch_shapes
+from bagcert.rows.write import Plan, write_rows
+from bagcert.rules import NAMED_RULES
+from bagcert.scorers.views import Hidden
+from bagcert.scorers.weights import load_scorer
+from bagcert.threats import Footprint, Layer, parse_threat
+from tests.rows.digit_runs import DIGITS, save_digit_run, save_view_run
+
+TEST = DIGITS.split("test")
+PATCHES = ("1x1", "2x2+1x3", "area:4", "5%")
+EVERYTHING = [Evaluation(patch, rule) for patch in PATCHES for rule in NAMED_RULES]
+
+
+def rows_of(run: Path, evaluations: list[Evaluation], images: int = 25) -> Path:
+    defense, (_, card) = bagcert.load(run), load_scorer(run)
+    path = run.parent / "rows.jsonl"
+    header = describe("digits", card, defense, DIGITS, "test", {})
+    write_rows(path, defense, Plan(evaluations, images, scores=True), TEST, header)
+    return path
+
+
+@pytest.fixture
+def rows(run: Path) -> Path:
+    return rows_of(run, EVERYTHING)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("step", ["heaviside", "sigmoid"])
+def test_all_rules_hold(tmp_path: Path, step: str, stride: int) -> None:
+    path = rows_of(save_digit_run(tmp_path / "run", step, stride=stride), EVERYTHING)
+    counted: list[int] = []
+    verdict = verify_rows(path, counted.append)
+    assert verdict.problems == []
+    assert (verdict.images, verdict.certificates, sum(counted)) == (25, 25 * len(EVERYTHING), 25)
+
+
+def test_logits_hold(tmp_path: Path) -> None:
+    run = save_digit_run(tmp_path / "run", "logits", "two-mask")
+    assert verify_rows(rows_of(run, [Evaluation("2x2", "two-mask")])).problems == []
+
+
+VIEWS = [Evaluation("1x2", "unanimous")]
+
+
+@pytest.mark.parametrize(("patch", "shift"), [("2x1", 0.5), ("1x3", 0.5), ("1x2+2x1", 0.6)])
+def test_views_hold(tmp_path: Path, patch: str, shift: float) -> None:
+    path = rows_of(save_view_run(tmp_path / "run", shift), [Evaluation(patch, "unanimous")])
+    assert verify_rows(path).problems == []
+    proven = [row[2][0][1] for row in parse_lines(path).images]
+    assert 0 < sum(proven) < len(proven), "or the test would be empty"
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda result: result.__setitem__(1, 1 - result[1]), "row says otherwise"),
+        (lambda result: result.__setitem__(0, (result[0] + 1) % 10), "row says"),
+        (lambda result: result.__setitem__(2, result[2] + 1), "lead"),
+        (lambda result: result.__setitem__(6, 7), "no proof for 7x7"),
+        (lambda result: result.__setitem__(6, 9), "no proof for 9x9"),
+    ],
+)
+def test_wrong_rows_of_views_are_found(tmp_path: Path, edit: Callable[[list[Any]], object], words: str) -> None:
+    path = rows_of(save_view_run(tmp_path / "run"), VIEWS)
+    edited(path, 7, lambda row: edit(row[2][0]))
+    problems = verify_rows(path).problems
+    assert any(problem.image == 7 and words in problem.words for problem in problems)
+    assert {problem.image for problem in problems} <= {7, None}
+
+
+def test_views_that_do_not_agree_are_found(tmp_path: Path) -> None:
+    path = rows_of(save_view_run(tmp_path / "run"), VIEWS)
+    chunk = path.with_name("rows.scores") / "00000000.safetensors"
+    scores = read_chunk(chunk, (10, *parse_lines(path).header["footprint"]["grid"]))
+    scores[5, :2, 0, 0] = 9
+    store_scores(chunk.parent, 0, scores)
+    found = [problem.words for problem in verify_rows(path).problems if problem.image == 5]
+    assert any("views are unanimous about two classes" in words for words in found)
+
+
+@pytest.mark.parametrize("patch", ["1x1", "3x2", "2x3+1x4", "area:4"])
+@pytest.mark.parametrize("most", [1, 2, 3, 8])
+def test_blind_views_are_those_outside_the_footprint(patch: str, most: int) -> None:
+    """The two were written apart; they must give the same sets."""
+    hidden = Hidden.covering((3, 4), (8, 9), most)
+    table = {"image_size": [8, 9], "grid": list(hidden.footprint.grid)}
+    table["hidden"] = {"rows": runs(hidden.rows), "columns": runs(hidden.columns)}  # type: ignore[assignment]
+    regions = hidden.footprint.regions(parse_threat(patch, (8, 9)))
+    assert np.array_equal(blind_views(table, patch), ~regions.masks().numpy())
+
+
+def test_views_and_other_scores_have_their_own_rules(tmp_path: Path, rows: Path) -> None:
+    for path, rule in ((rows_of(save_view_run(tmp_path / "views" / "run"), VIEWS), "two-mask"), (rows, "unanimous")):
+        first, *rest = path.read_text().splitlines()
+        header = json.loads(first)
+        header["evaluations"][0]["rule"] = rule
+        path.write_text("\n".join([json.dumps(header), *rest]) + "\n")
+        with pytest.raises(UsageError, match=f"expected rule 'unanimous' for scores of views .* got '{rule}'"):
+            verify_rows(path)
+
+
+def edited(path: Path, number: int, edit: Callable[[list[Any]], object]) -> None:
+    """Change the row of one image."""
+    lines = path.read_text().splitlines()
+    row = json.loads(lines[number + 1])
+    edit(row)
+    lines[number + 1] = json.dumps(row)
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("place", range(len(EVERYTHING)))
+def test_a_flipped_certificate_is_found(rows: Path, place: int) -> None:
+    edited(rows, 7, lambda row: row[2][place].__setitem__(1, 1 - row[2][place][1]))
+    problems = verify_rows(rows).problems
+    name = f"{EVERYTHING[place].patch} {EVERYTHING[place].rule}: "
+    assert (7, True) in [(problem.image, problem.words.startswith(name)) for problem in problems]
+    assert {problem.image for problem in problems} <= {7, None}
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_wrong_class_is_found(rows: Path, place: int) -> None:
+    edited(rows, 3, lambda row: row[2][place].__setitem__(0, (row[2][place][0] + 1) % 10))
+    assert "row says" in next(problem.words for problem in verify_rows(rows).problems if problem.image == 3)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda row: row[2][0].__setitem__(0, 10), "class 10 of 10"),
+        (lambda row: row[2][0].__setitem__(2, row[2][0][2] + 1), "lead"),
+        (lambda row: row[2][1].__setitem__(6, 8), "no proof for 8x8"),
+        (lambda row: row[2][3].__setitem__(6, 2), "no proof for 2x2"),
+        (lambda row: row[2][3].__setitem__(6, 9), "no proof for 9x9"),
+        (lambda row: row.__setitem__(3, "0" * 16), "not those that the row names"),
+        (lambda row: row.pop(), "not those that the row names"),
+        (lambda row: row.__setitem__(1, 10), "label 10 of 10 classes"),
+    ],
+)
+def test_other_wrong_entries_are_found(rows: Path, edit: Callable[[list[Any]], object], words: str) -> None:
+    edited(rows, 3, edit)
+    assert any(problem.image == 3 and words in problem.words for problem in verify_rows(rows).problems)
+
+
+def test_a_missing_and_a_doubled_row_are_found(rows: Path) -> None:
+    lines = rows.read_text().splitlines(keepends=True)
+    rows.write_text("".join([*lines[:5], *lines[6:10], lines[9], *lines[10:]]))
+    found = {(problem.image, problem.words) for problem in verify_rows(rows).problems}
+    assert (4, "no row") in found and (8, "more than one row") in found
+
+
+def test_altered_scores_are_found(rows: Path) -> None:
+    chunk = rows.with_name("rows.scores") / "00000000.safetensors"
+    scores = read_chunk(chunk, (10, 8, 8))
+    scores[5, 2, 0, 0] ^= 1
+    store_scores(chunk.parent, 0, scores)
+    assert {problem.image for problem in verify_rows(rows).problems} == {5}
+    scores[6] = 2
+    store_scores(chunk.parent, 0, scores)
+    assert (6, "scores outside 0..1") in [(problem.image, problem.words) for problem in verify_rows(rows).problems]
+    store_scores(chunk.parent, 0, scores[:20])
+    assert (20, "no scores") in [(problem.image, problem.words) for problem in verify_rows(rows).problems]
+
+
+@pytest.mark.parametrize("key", ["clean_accuracy", "certified_accuracy", "interval"])
+def test_a_wrong_accuracy_is_found(rows: Path, key: str) -> None:
+    *lines, last = rows.read_text().splitlines()
+    footer = json.loads(last)
+    footer["results"][2][key] = [0.1, 0.2] if key == "interval" else footer["results"][2][key] + 0.01
+    rows.write_text("\n".join([*lines, json.dumps(footer)]) + "\n")
+    (problem,) = verify_rows(rows).problems
+    assert problem.image is None and f"1x1 masked: {key}" in problem.words
+    footer["results"].pop()
+    rows.write_text("\n".join([*lines, json.dumps(footer)]) + "\n")
+    assert "accuracies of other evaluations" in verify_rows(rows).problems[0].words
+    rows.write_text("\n".join(lines) + "\n")
+    assert "the rows are not finished" in verify_rows(rows).problems[0].words
+
+
+def test_a_wrong_label_is_found_through_the_accuracies(rows: Path) -> None:
+    line = json.loads(rows.read_text().splitlines()[4])
+    edited(rows, 3, lambda row: row.__setitem__(1, line[2][0][0] if line[1] != line[2][0][0] else (line[1] + 1) % 10))
+    assert any("clean_accuracy" in problem.words for problem in verify_rows(rows).problems)
+
+
+def test_rows_without_scores_cannot_be_verified(run: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", bagcert.load(run), Plan(EVERYTHING[:1], 5), TEST, {})
+    with pytest.raises(UsageError, match=r"expected rows with scores in .*, got none; certify with --scores"):
+        verify_rows(tmp_path / "rows.jsonl")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kernels=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2)), max_size=3),
+    size=st.tuples(st.integers(9, 12), st.integers(9, 12)),
+    patch=st.sampled_from(["1x1", "2x3", "3x1+1x4", "area:6", "4%", "7x7"]),
+)
+def test_reach_agrees_with_footprints(
+    kernels: list[tuple[int, int, int, int]], size: tuple[int, int], patch: str
+) -> None:
+    """The two were written apart; they must give the same sets."""
+    try:
+        footprint = Footprint.of_layers([Layer(*numbers) for numbers in kernels], size)
+    except UsageError:
+        return  # the kernels do not fit
+    keys = ("kernel", "stride", "dilation", "padding")
+    layers = [{key: [number] * 2 for key, number in zip(keys, numbers, strict=True)} for numbers in kernels]
+    windows = maximal_windows({"image_size": list(size), "grid": list(footprint.grid), "layers": layers}, patch)
+    regions = footprint.regions(parse_threat(patch, size)).maximal()
+    assert {mask.tobytes() for mask in windows.masks()} == {mask.numpy().tobytes() for mask in regions.masks()}
+    maps = np.arange(footprint.grid[0] * footprint.grid[1], dtype=np.float64).reshape(footprint.grid)
+    assert sorted(windows.inside(maps)) == sorted(regions.sums(torch.from_numpy(maps).long()[None])[0].tolist())
+
+
+@pytest.mark.parametrize(
+    ("patch", "shapes"), [("2.4%", [(5, 5)]), ("0.4%", [(3, 3)]), ("0.39%", [(2, 2)]), ("100%", [(32, 32)])]
+)
+def test_shares_are_the_smallest_square(patch: str, shapes: list[tuple[int, int]]) -> None:
+    assert patch_shapes(patch, 32, 32) == shapes
+
+
+def test_wrong_headers_are_refused(run: Path, tmp_path: Path) -> None:
+    for facts, refusal in (
+        ({}, r"expected rows of images by named weights in .*rows\.jsonl, got none; make them by bagcert certify"),
+        (
+            {"weights_sha256": "0"},
+            r"expected rows as bagcert writes them in .*, got: KeyError: 'classes'; make them by",
+        ),
+    ):
+        path = tmp_path / str(len(facts)) / "rows.jsonl"
+        write_rows(path, bagcert.load(run), Plan(EVERYTHING[:1], 5, scores=True), TEST, facts)
+        with pytest.raises(UsageError, match=refusal):
+            verify_rows(path)
+    with pytest.raises(UsageError, match="expected a patch like 5x5 in the rows, got '5by5'"):
+        patch_shapes("5by5", 32, 32)
+    with pytest.raises(UsageError, match="expected layers that give a grid of"):
+        maximal_windows({"image_size": [8, 8], "grid": [7, 7], "layers": []}, "1x1")
+
+
+@pytest.mark.parametrize(
+    ("line", "edit"),
+    [
+        (0, lambda header: header.pop("images")),
+        (0, lambda header: header.update(evaluations=None)),
+        (-1, lambda footer: footer.update(results=None)),
+        (-1, lambda footer: footer.update(results=["x", "y"])),
+    ],
+)
+def test_files_that_lack_a_part_are_refused(rows: Path, line: int, edit: Callable[[dict[str, Any]], object]) -> None:
+    lines = [json.loads(text) for text in rows.read_text().splitlines()]
+    edit(lines[line])
+    rows.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    with pytest.raises(UsageError, match=r"; make (it|them) by bagcert certify"):
+        verify_rows(rows)
+
+
+def test_layers_that_see_less_than_the_file_says_are_found(rows: Path) -> None:
+    """With smaller kernels a patch would seem to reach fewer scores, and more would seem to be proven."""
+    header, *others = rows.read_text().splitlines()
+    forged = json.loads(header)
+    for layer in forged["footprint"]["layers"]:
+        layer.update(kernel=[1, 1], padding=[0, 0])
+    rows.write_text("\n".join([json.dumps(forged), *others]) + "\n")
+    verdict = verify_rows(rows)
+    assert "layers that see 1x1 pixels, file says 5x5" in [problem.words for problem in verdict.problems]
+    assert any("each seeing 1x1 pixels by 2 layers" in line for line in words(verdict))
+
+
+def test_nothing_is_shared_with_rules_and_threats() -> None:
+    for path in Path(check.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert not (node.module or "").startswith(("bagcert.rules", "bagcert.threats", "torch")), path

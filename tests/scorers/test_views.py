@@ -1,0 +1,71 @@
+"""Rectangles that hide every placement of a patch."""
+
+import pytest
+import torch
+
+from bagcert.errors import UsageError
+from bagcert.scorers.cleanser import CleanserConfig
+from bagcert.scorers.views import Hidden, intervals
+from bagcert.threats import parse_threat
+
+
+def test_every_run_of_pixels_lies_inside_an_interval() -> None:
+    """All small cases; and no more intervals than asked for, all of one length."""
+    for size in range(1, 14):
+        for patch in range(1, size + 1):
+            for most in range(1, size + 2):
+                found = intervals(patch, size, most)
+                assert len(found) <= most and len(set(found.sum(dim=1).tolist())) == 1
+                for start in range(size - patch + 1):
+                    run = (torch.arange(size) >= start) & (torch.arange(size) < start + patch)
+                    assert bool((run <= found).all(dim=1).any()), (size, patch, most, start)
+                for row in found:  # an interval, not a set with gaps
+                    places = row.nonzero().flatten()
+                    assert int(places[-1] - places[0]) + 1 == len(places)
+
+
+def test_the_papers_masks() -> None:
+    """k = 6: 224 pixels and a patch of 32 give masks of 64 from every 33rd pixel on."""
+    found = intervals(32, 224, 6)
+    assert found.sum(dim=1).tolist() == [64] * 6
+    assert [int(row.nonzero()[0]) for row in found] == [0, 33, 66, 99, 132, 160]
+    assert len(intervals(5, 32, 1024)) == 28, "one for each placement"
+
+
+@pytest.mark.parametrize(("patch", "most"), [((1, 2), 8), ((2, 2), 2), ((3, 4), 2), ((1, 5), 1)])
+def test_a_patch_reaches_just_the_views_that_do_not_hide_all_of_it(patch: tuple[int, int], most: int) -> None:
+    size = (4, 5)
+    hidden = Hidden.covering(patch, size, most)
+    rows, columns = len(hidden.rows), len(hidden.columns)
+    masks = hidden.masks(torch.arange(len(hidden))).view(rows, columns, *size)
+    assert hidden.footprint.grid == (rows + 1, columns)
+    for text in ("1x1", "2x1", f"{patch[0]}x{patch[1]}"):
+        regions = hidden.footprint.regions(parse_threat(text, size))
+        for index, reached in enumerate(regions.masks()):
+            row, column, height, width = regions.placement(index)
+            painted = torch.zeros(size, dtype=torch.bool)
+            painted[row : row + height, column : column + width] = True
+            seen = (painted & ~masks).flatten(2).any(dim=2)
+            assert torch.equal(reached[:-1], seen) and bool(reached[-1].all())
+            fits = height <= patch[0] and width <= patch[1]
+            assert not fits or not bool(reached[:-1].all()), "hidden from some view"
+
+
+def test_a_network_faces_any_threat_with_the_same_weights() -> None:
+    """Several shapes, or regions of any form: some view hides all of each placement."""
+    network = CleanserConfig(classes=2, channels=1, patch=(1, 1), masks=3, width=1, blocks=(1,))
+    scorer = network.build((6, 7), (0.5,), (0.3,))
+    hook = torch.zeros(2, 6, 7, dtype=torch.bool)
+    hook[0, 1:4, 2] = hook[0, 1, 2:4] = hook[1, 5, 6] = True
+    for patch in ("1x3+2x1", "area:6", hook):
+        threat = parse_threat(patch, (6, 7))
+        faced = scorer.facing(threat)
+        assert faced is not scorer and next(faced.parameters()) is next(scorer.parameters())
+        reached = faced.footprint.regions(threat).masks()
+        assert not bool(reached[:, :-1].flatten(1).all(dim=1).any()) and bool(reached[:, -1].all())
+    assert len(scorer.hidden.rows) == 3 and int(scorer.hidden.rows[0].sum()) == 2, "itself it stays as it was"
+
+
+def test_a_patch_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"expected network.patch within 4x5, got 5x1; choose one that fits"):
+        Hidden.covering((5, 1), (4, 5), 3)

@@ -1,0 +1,54 @@
+"""A small model behind the application, asked without a network."""
+
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from bagcert.audit import Program
+from bagcert.defense import Defense
+from bagcert.server.app import build_app
+from bagcert.server.limits import Limits
+from bagcert.server.model import Model
+from bagcert.server.resizing import Pixels
+from bagcert.server.samples import drawn_samples
+from tests.onnx.conftest import pictures, small_defense
+
+FACTS = {"weights_sha256": "0" * 64, "version": "0"}
+LIMITS = Limits(body_bytes=2**20, files=24, pixels=2**18, side=2**10)
+
+
+def small_model(defense: Defense | None = None, backend: str = "torch") -> Model:
+    served = defense or small_defense("logits", "two-mask")
+    return Model("small", served, Program(backend, batch=served.batch_size), FACTS)
+
+
+def small_client(model: Model, limits: Limits = LIMITS, token: str | None = None) -> TestClient:
+    """What the application fails at is raised here, as it is."""
+    return TestClient(build_app(model, drawn_samples((12, 12), 3), limits, token))
+
+
+def photos(count: int = 24) -> list[Pixels]:
+    """From dark to bright, in bytes."""
+    levels = (pictures(count) * 255).round().permute(0, 2, 3, 1).numpy()
+    return [np.ascontiguousarray(each).astype(np.uint8) for each in levels]
+
+
+def file_of(pixels: Pixels, kind: str = "PNG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return small_model()
+
+
+@pytest.fixture(scope="module")
+def client(model: Model) -> Iterator[TestClient]:
+    with small_client(model) as opened:
+        yield opened

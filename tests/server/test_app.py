@@ -1,0 +1,319 @@
+"""The contract, asked over HTTP: answers, refusals and what surrounds them."""
+
+import base64
+import io
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from bagcert.defense import Defense
+from bagcert.scorers.residual import ResidualConfig, ResidualScorer
+from bagcert.server.app import build_app
+from bagcert.server.limits import Limits
+from bagcert.server.model import Model
+from bagcert.server.resizing import Pixels, resize
+from bagcert.server.samples import drawn_samples
+from tests.onnx.conftest import NAMES, small_defense
+from tests.server.conftest import LIMITS, file_of, photos, small_client, small_model
+
+
+def certify(client: TestClient, *files: bytes, **flags: bool) -> list[dict[str, Any]]:
+    sent = [("files", ("picture", file)) for file in files]
+    response = client.post("/v1/certify", files=sent, params=flags)
+    assert response.status_code == 200, response.text
+    answers: list[dict[str, Any]] = response.json()["answers"]
+    return answers
+
+
+def test_answers_come_in_the_order_of_the_files(client: TestClient, model: Model) -> None:
+    answers = certify(client, *[file_of(each) for each in photos()], scores=True)
+    assert 0 < sum(answer["certified"] for answer in answers) < len(answers)
+    for answer, found in zip(answers, model.answer(photos()), strict=True):
+        assert (answer["class"], answer["name"]) == (found.predicted, NAMES[found.predicted])
+        assert (answer["certified"], answer["square"], answer["lead"]) == (found.certified, found.square, found.lead)
+        assert answer["rival"] == NAMES[found.rival] and found.second is not None
+        assert list(answer["weakest"].values()) == list(found.weakest) == list(answer["original"]["weakest"].values())
+        assert list(answer["second"].values()) == list(found.second)
+        assert answer["scores"] == found.scores.tolist()
+        assert answer["original"] | {"weakest": None} == {
+            "height": 12,
+            "width": 12,
+            "resized": False,
+            "threat": "2x2",
+            "square": found.square,
+            "weakest": None,
+        }
+
+
+def test_fail_safe_gives_no_class_without_a_proof(client: TestClient, model: Model) -> None:
+    answers = certify(client, *[file_of(each) for each in photos()], fail_safe=True)
+    for answer, found in zip(answers, model.answer(photos()), strict=True):
+        given = (found.predicted, NAMES[found.predicted]) if found.certified else (None, None)
+        assert (answer["class"], answer["name"]) == given
+        assert answer["scores"] is None
+
+
+def large(pixels: Pixels, size: tuple[int, int]) -> Pixels:
+    return np.asarray(Image.fromarray(pixels).resize(size[::-1]))
+
+
+@pytest.mark.parametrize(
+    ("size", "threat"), [((24, 24), "3x3"), ((30, 12), "3x2"), ((13, 13), "1x1"), ((5, 5), "none")]
+)
+def test_another_size_is_resized_and_its_own_pixels_are_told(
+    client: TestClient, model: Model, size: tuple[int, int], threat: str
+) -> None:
+    sent = large(photos()[-1], size)
+    (answer,) = certify(client, file_of(sent), fail_safe=True)
+    (found,) = model.answer([resize(sent, (12, 12))])
+    assert found.certified and (answer["certified"], answer["lead"]) == (True, found.lead)
+    original = answer["original"]
+    assert (original["height"], original["width"], original["resized"]) == (*size, True)
+    assert original["threat"] == threat
+    # Where no pixel of the picture stays inside a patch, nothing is proven of it: a fail-safe answer is none.
+    assert original["square"] == (0 if threat == "none" else int(threat[2]))
+    assert (answer["class"] is None) == (threat == "none")
+
+
+def test_files_are_never_named(client: TestClient) -> None:
+    for name in ("../../etc/passwd", "/dev/null", "a" * 5000, "", "nul\0.png", "C:\\x.png", "<script>"):
+        sent = {"files": (name, file_of(photos()[0]), "image/png")}
+        response = client.post("/v1/certify", files=sent)
+        assert response.status_code in (200, 400, 422), response.text
+        assert "passwd" not in response.text and "script" not in response.text
+
+
+@pytest.mark.parametrize("path", ["/v1/certify", "/v1/attack"])
+def test_forms_without_a_picture_are_refused(client: TestClient, path: str) -> None:
+    for sent in ({}, {"content": b"x"}, {"json": [1]}, {"data": {"files": "text"}}, {"files": {"other": b"x"}}):
+        response = client.post(path, **sent)
+        assert response.status_code in (400, 422) and isinstance(response.json()["detail"], str)
+    broken = client.post(path, content=b"--x\r\nnonsense", headers={"Content-Type": "multipart/form-data; boundary=x"})
+    assert broken.status_code in (400, 422)
+    assert client.post(path, content=b"x", headers={"Content-Type": "multipart/form-data"}).status_code in (400, 422)
+
+
+def test_wrong_values_are_told_in_one_line(client: TestClient) -> None:
+    picture = {"file": file_of(photos()[0])}
+    for query, words in (
+        ("steps=0", "query.steps: expected another value"),
+        ("steps=101", "query.steps: expected another value"),
+        ("patch=5x5", "expected a patch inside the served 2x2, got 5x5; rule 'two-mask' has masks of that size"),
+        ("patch=5", "expected a patch like 5x5"),
+        ("patch=0x0", "expected a patch of 1x1 up to 12x12, got 0x0"),
+        ("patch=area:7919", "expected an area that some rectangle inside 12x12 has"),
+    ):
+        response = client.post(f"/v1/attack?{query}", files=picture)
+        assert response.status_code == 422 and words in response.json()["detail"]
+
+
+def test_too_many_files_are_refused(client: TestClient) -> None:
+    sent = [("files", ("p", file_of(photos()[0])))] * (LIMITS.files + 1)
+    response = client.post("/v1/certify", files=sent)
+    assert response.status_code == 413 and "expected 1 to 24 files, got 25" in response.json()["detail"]
+
+
+def test_too_many_score_maps_are_refused(model: Model) -> None:
+    with small_client(model, Limits(score_numbers=2 * 3 * 12 * 12 + 1)) as client:
+        sent = [("files", ("p", file_of(photos()[0])))] * 3
+        response = client.post("/v1/certify?scores=true", files=sent)
+        assert response.status_code == 413
+        assert "expected up to 2 files with scores, got 3" in response.json()["detail"]
+        assert client.post("/v1/certify?scores=true", files=sent[:2]).status_code == 200
+        assert client.post("/v1/certify", files=sent).status_code == 200
+
+
+def test_too_many_bytes_are_refused_with_and_without_a_length(client: TestClient) -> None:
+    known = client.post("/v1/certify", content=b"x" * (LIMITS.body_bytes + 1))
+    assert known.status_code == 413 and known.headers["connection"] == "close"
+
+    def pieces() -> Iterator[bytes]:
+        yield b'--x\r\nContent-Disposition: form-data; name="files"; filename="p"\r\n\r\n'
+        for _ in range(40):
+            yield b"x" * 2**15
+
+    unknown = client.post("/v1/certify", content=pieces(), headers={"Content-Type": "multipart/form-data; boundary=x"})
+    assert unknown.status_code == 413 and unknown.headers["connection"] == "close"
+    assert "expected a request of up to 1048576 bytes, got more" in unknown.json()["detail"]
+
+
+def test_what_does_not_fit_into_the_queue_is_told_to_come_again(model: Model) -> None:
+    with small_client(model, Limits(waiting_images=2)) as client:
+        sent = [("files", ("p", file_of(photos()[0])))] * 3
+        response = client.post("/v1/certify", files=sent)
+        assert response.status_code == 503 and response.headers["retry-after"] == "1"
+        assert "expected a free place, got a full queue; try again later" in response.json()["detail"]
+        assert client.post("/v1/certify", files=sent[:2]).status_code == 200
+    with small_client(model, Limits(requests=0)) as client:
+        assert client.get("/v1/model").status_code == 503
+        assert client.get("/health").status_code == 200
+
+
+def test_who_waits_too_long_is_told_to_come_again(model: Model) -> None:
+    with small_client(model, Limits(answer_seconds=0)) as client:
+        response = client.post("/v1/certify", files={"files": file_of(photos()[0])})
+        assert response.status_code == 503 and response.headers["retry-after"] == "1"
+
+
+def test_decoding_counts_as_waiting(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture that takes for ever to decode; it ends when the test does."""
+    ended = threading.Event()
+    monkeypatch.setattr("bagcert.server.worker.read_picture", lambda *_: ended.wait() and photos()[0])
+    with small_client(model, Limits(answer_seconds=0.01)) as client:
+        for path, name in (("/v1/certify", "files"), ("/v1/attack", "file")):
+            response = client.post(path, files={name: file_of(photos()[0])})
+            assert response.status_code == 503 and response.headers["retry-after"] == "1"
+        ended.set()
+
+
+def test_patches_of_many_shapes_are_refused_before_they_cost_time(client: TestClient) -> None:
+    sides = range(1, 13)
+    every = "+".join(f"{height}x{width}" for height in sides for width in sides)
+    response = client.post("/v1/attack", files={"file": file_of(photos()[0])}, params={"patch": every})
+    assert response.status_code == 422
+    assert response.json()["detail"] == "expected a patch of up to 16 shapes, got 144; attack with fewer"
+
+
+@pytest.mark.parametrize("patch", [f"{'9' * 5000}x3", f"area:{'9' * 5000}", f"{'9' * 5000}%", f"0.{'9' * 5000}%"])
+def test_endless_numbers_are_refused(client: TestClient, patch: str) -> None:
+    response = client.post("/v1/attack", files={"file": file_of(photos()[0])}, params={"patch": patch})
+    assert response.status_code == 422 and len(response.json()["detail"]) < 200
+
+
+def test_a_mistake_of_the_server_is_counted_and_told(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bagcert.server.app.to_answer", lambda *_: 1 / 0)
+    app = build_app(model, drawn_samples((12, 12), 3), LIMITS)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        response = client.post("/v1/certify", files={"files": file_of(photos()[0])})
+        assert response.status_code == 500 and "expected no mistake of the server" in response.json()["detail"]
+        assert response.headers["x-content-type-options"] == "nosniff"
+        text = client.get("/metrics").text
+    assert 'bagcert_requests_total{route="/v1/certify",status="500"} 1.0' in text
+
+
+def test_a_grey_model_sees_grey() -> None:
+    """One channel, 8x8, as digits have: colors are turned to grey, samples and attacked pictures are grey."""
+    scorer = ResidualScorer(ResidualConfig(classes=3, channels=1, width=4, kernels=(3,), paths=1, shake=False), (8, 8))
+    model = small_model(Defense.build(scorer.eval(), "every-region", "2x2", NAMES))
+    color = photos()[3][:8, :8]
+    grey = np.asarray(Image.fromarray(color).convert("L"))
+    with TestClient(build_app(model, drawn_samples((8, 8), 1))) as client:
+        answers = certify(client, file_of(color), file_of(grey), client.get("/v1/samples/3").content, scores=True)
+        assert answers[0] == answers[1] and answers[2]["original"]["resized"] is False
+        (found,) = model.answer([grey[:, :, None]])
+        assert answers[0]["scores"] == found.scores.tolist()
+        attacked = client.post("/v1/attack?steps=2", files={"file": file_of(color)}).json()
+        assert Image.open(io.BytesIO(base64.b64decode(attacked["picture"]))).mode == "L"
+
+
+def test_an_attack_shows_its_patch_and_never_beats_a_proof(client: TestClient, model: Model) -> None:
+    for clean in photos()[::6]:
+        for patch in ("1x1", "2x2"):
+            response = client.post("/v1/attack", files={"file": file_of(clean)}, params={"patch": patch, "steps": 5})
+            found = response.json()
+            assert response.status_code == 200 and found["patch"] == patch
+            painted = np.asarray(Image.open(io.BytesIO(base64.b64decode(found["picture"]))))
+            place = found["placement"]
+            rows, columns = (
+                slice(place[start], place[start] + place[size])
+                for start, size in (("row", "height"), ("column", "width"))
+            )
+            inside = np.zeros((12, 12), bool)
+            inside[rows, columns] = True
+            assert f"{place['height']}x{place['width']}" == patch
+            assert np.array_equal(painted[~inside], clean[~inside])
+            assert not np.array_equal(painted[inside], clean[inside])
+            (before,), (after,) = model.answer([clean]), model.answer([painted])
+            assert (found["clean"]["class"], found["attacked"]["class"]) == (before.predicted, after.predicted)
+            assert found["changed"] is (before.predicted != after.predicted)
+            assert found["proven"] is (before.square >= int(patch[0])) and not (found["proven"] and found["changed"])
+
+
+def test_an_attack_that_wins_says_so() -> None:
+    with small_client(small_model(small_defense("logits", "two-mask").against("4x4"))) as client:
+        results = [
+            client.post("/v1/attack", files={"file": file_of(each)}, params={"steps": 40}).json()
+            for each in photos()[8:14]
+        ]
+    assert any(result["changed"] for result in results)
+    assert all(result["steps"] <= 40 for result in results)
+
+
+def test_a_token_guards_what_the_model_does(model: Model) -> None:
+    with small_client(model, token="secret") as client:
+        for path in ("/v1/model", "/v1/samples", "/v1/samples/0", "/metrics"):
+            for headers in ({}, {"Authorization": "Bearer other"}, {"Authorization": "Bearer sécret".encode()}):
+                refused = client.get(path, headers=headers)  # type: ignore[arg-type]
+                assert refused.headers["www-authenticate"] == "Bearer"
+                assert refused.status_code == 401 and "expected 'Authorization: Bearer TOKEN'" in refused.text
+            assert client.get(path, headers={"Authorization": "Bearer secret"}).status_code == 200
+        assert client.post("/v1/certify").status_code == 401
+        assert client.get("/").status_code == client.get("/health").status_code == 200
+
+
+def test_the_model_says_what_its_proofs_mean(client: TestClient) -> None:
+    about = client.get("/v1/model").json()
+    assert (about["rule"], about["threat"], about["classes"]) == ("two-mask", "2x2", list(NAMES))
+    assert about["arithmetic"] == "torch, cpu, float32, eager, channels_last, batches of 16"
+    assert (about["height"], about["width"], about["grid"]) == (12, 12, [12, 12])
+    assert about["resize_filter"].startswith("box: ")
+
+
+def test_samples_are_pictures_that_can_be_certified(client: TestClient) -> None:
+    listed = client.get("/v1/samples").json()
+    assert len(listed) == 12
+    for entry in listed:
+        picture = client.get(entry["url"])
+        assert picture.headers["content-type"] == "image/png"
+        (answer,) = certify(client, picture.content)
+        assert answer["original"]["resized"] is False
+    assert "expected a sample in 0..11, got 12" in client.get("/v1/samples/12").json()["detail"]
+    assert client.get("/v1/samples/x").status_code == client.get("/v1/samples/-1").status_code == 422
+
+
+def test_counts_can_be_scraped(model: Model) -> None:
+    with small_client(model) as client:
+        certify(client, *[file_of(each) for each in photos()[-3:]])
+        client.get("/strange/path")
+        text = client.get("/metrics").text
+    assert 'bagcert_images_total{certified="true"} 3.0' in text
+    assert 'bagcert_requests_total{route="/v1/certify",status="200"} 1.0' in text
+    assert 'bagcert_requests_total{route="other",status="404"} 1.0' in text
+    assert "bagcert_batch_images_sum 4.0" in text, "three, and one before any request, to warm up"
+
+
+def test_pages_may_load_nothing_from_elsewhere(client: TestClient) -> None:
+    for path, status in (
+        ("/", 200),
+        ("/v1/model", 200),
+        ("/nowhere", 404),
+        ("/../app.py", 404),
+        ("/%2e%2e/app.py", 404),
+    ):
+        response = client.get(path)
+        assert response.status_code == status
+        policy = response.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self';") and "unsafe" not in policy
+        assert response.headers["x-content-type-options"] == "nosniff"
+    assert client.get("/").headers["content-type"].startswith("text/html")
+    assert client.get("/docs").status_code == 404
+
+
+def test_wrong_methods_are_told_the_right_one(client: TestClient) -> None:
+    for method, path, allowed in (("GET", "/v1/certify", "POST"), ("DELETE", "/v1/model", "GET"), ("POST", "/", "GET")):
+        response = client.request(method, path)
+        assert response.status_code == 405 and allowed in response.headers["allow"]
+
+
+def test_openapi_describes_every_answer(client: TestClient) -> None:
+    schema = client.get("/openapi.json").json()
+    paths = schema["paths"]
+    assert {"/v1/certify", "/v1/attack", "/v1/model", "/v1/samples", "/health", "/metrics"} < set(paths)
+    assert set(paths["/v1/certify"]["post"]["responses"]) == {"200", "400", "401", "408", "413", "415", "422", "503"}
+    answer = schema["components"]["schemas"]["Answer"]["properties"]
+    assert "class" in answer and all("description" in answer[name] for name in ("certified", "square", "lead"))

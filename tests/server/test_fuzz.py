@@ -1,0 +1,57 @@
+"""A short run of what `make fuzz` does at length: broken files and made-up requests, and never a 500."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from fastapi.testclient import TestClient
+from hypothesis import settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.specs.openapi.schemas import OpenApiSchema
+
+from tests.server.conftest import file_of, photos
+from tests.server.mutations import mutate, seeds
+
+# The server ignores Pillow's remarks on odd metadata; here they would be errors of files that can be read.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore:Truncated File Read", "ignore:Corrupt EXIF")
+
+
+def test_mutated_files_are_answered_or_refused(client: TestClient) -> None:
+    draw, stock = random.Random(7), seeds()
+    wanted = client.post("/v1/certify", files={"files": file_of(photos()[-1])}).json()
+    statuses = set()
+    for _ in range(400):
+        content = mutate(stock, draw)
+        response = client.post("/v1/certify", files={"files": content})
+        assert response.status_code in (200, 413, 415, 422), (response.text, content)
+        statuses.add(response.status_code)
+    assert statuses == {200, 413, 415, 422}
+    assert client.post("/v1/certify", files={"files": file_of(photos()[-1])}).json() == wanted
+
+
+@pytest.fixture(scope="module")
+def described() -> Iterator[OpenApiSchema]:
+    """The OpenAPI of a server that runs."""
+    command = [sys.executable, "-m", "tests.server.small_server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield schemathesis.openapi.from_url(server.stdout.readline().strip() + "/openapi.json")
+            assert server.poll() is None, "the server has died"
+        finally:
+            server.terminate()
+
+
+made_up = schemathesis.pytest.from_fixture("described")
+
+
+@pytest.mark.slow
+@made_up.parametrize()
+@settings(max_examples=10, deadline=None, derandomize=True, database=None)
+def test_made_up_requests_get_documented_answers(case: schemathesis.Case[Any]) -> None:
+    """All that is allowed must be accepted, but for files: made-up bytes are rarely a picture."""
+    case.call_and_validate(excluded_checks=[positive_data_acceptance])

@@ -1,0 +1,100 @@
+"""What is served is what the defense says, whatever comes along with it."""
+
+import numpy as np
+import pytest
+import torch
+
+from bagcert.audit import Program
+from bagcert.certify import certified_size
+from bagcert.defense import Defense
+from bagcert.errors import UsageError
+from bagcert.server.model import Found, Model, to_images
+from tests.onnx.conftest import small_defense
+from tests.server.conftest import FACTS, photos, small_model
+
+KINDS = [
+    ("logits", "two-mask"),
+    ("heaviside", "every-region"),
+    ("heaviside", "largest-region"),
+    ("heaviside", "masked"),
+    ("heaviside", "two-mask"),
+]
+
+
+def same(one: Found, other: Found) -> bool:
+    facts = ("predicted", "certified", "square", "lead", "weakest", "second", "rival")
+    return all(getattr(one, name) == getattr(other, name) for name in facts) and np.array_equal(
+        one.scores, other.scores
+    )
+
+
+@pytest.mark.parametrize(("step", "rule"), KINDS)
+def test_answers_are_those_of_the_defense(step: str, rule: str) -> None:
+    defense = small_defense(step, rule)
+    served = small_model(defense).answer(photos())
+    wanted = defense.certify(to_images(photos()))
+    scores = defense.scores(to_images(photos())).values
+    assert wanted.lead is not None and wanted.weakest_region is not None and wanted.weakest_class is not None
+    assert rule == "largest-region" or 0 < int(wanted.certified.sum()) < len(served)
+    for index, found in enumerate(served):
+        assert found.predicted == int(wanted.predicted[index])
+        assert found.certified is bool(wanted.certified[index])
+        assert found.lead == int(wanted.lead[index]) and found.rival == int(wanted.weakest_class[index])
+        assert list(found.weakest) == wanted.weakest_region[index].tolist()
+        if wanted.second_region is None:
+            assert found.second is None
+        else:
+            assert found.second is not None and list(found.second) == wanted.second_region[index].tolist()
+        assert np.array_equal(found.scores, scores[index])
+
+
+@pytest.mark.parametrize("patch", ["2x2", "4x4", "2x5", "1x3+3x2"])
+@pytest.mark.parametrize(("step", "rule"), KINDS)
+def test_squares_are_the_largest_under_the_same_masks(step: str, rule: str, patch: str) -> None:
+    """`certified_size` asks for every side; of those inside the threat the largest must come out."""
+    defense = small_defense(step, rule).against(patch)
+    model = small_model(defense)
+    scores = defense.scores(to_images(photos())).values
+    wanted = certified_size(
+        scores, rule=defense.rule, bounds=defense.scorer.step.bounds, footprint=defense.scorer.footprint
+    ).clamp(max=model.square)
+    found = model.answer(photos())
+    proven = torch.tensor([each.certified for each in found])
+    # A masking rule's bound may hold for a rectangle and fail for a square inside it, which it covers all the same.
+    wanted = torch.where(proven, torch.full_like(wanted, model.square), wanted)
+    assert [each.square for each in found] == wanted.tolist()
+
+
+def test_an_uncertified_answer_may_be_proven_against_smaller_squares() -> None:
+    """Every footprint of a single pixel lies inside several masks of 3x3, and one that never fails is enough."""
+    found = small_model(small_defense("logits", "two-mask").against("3x3")).answer(photos())
+    assert {each.square for each in found} == {0, 1, 3}
+    assert all(each.certified == (each.square == 3) for each in found)
+
+
+def test_batch_mates_change_nothing() -> None:
+    model, pictures = small_model(), photos()
+    together = model.answer(pictures)
+    for index in (0, 11, 23):
+        assert same(model.answer([pictures[index]])[0], together[index])
+        assert same(model.answer([pictures[5], pictures[index]])[1], together[index])
+
+
+def test_onnxruntime_serves_its_own_scores_by_the_same_rule() -> None:
+    model = small_model(backend="onnx")
+    for each, found in zip(photos(), model.answer(photos()), strict=True):
+        certificate = model.defense.certify_integers(model.scores(to_images([each])))
+        assert certificate.lead is not None
+        assert (found.predicted, found.lead) == (int(certificate.predicted), int(certificate.lead))
+    assert str(model.program) == "onnx, cpu, float32, batches of 16"
+
+
+def test_programs_that_are_not_audited_are_refused() -> None:
+    with pytest.raises(UsageError, match="expected batches of 16, got 0; serve what is audited"):
+        Model("small", small_defense("logits", "two-mask"), Program(batch=0), FACTS)
+
+
+def test_region_threats_are_refused() -> None:
+    defense: Defense = small_defense("logits", "two-mask").against(torch.ones(1, 12, 12, dtype=torch.bool))
+    with pytest.raises(UsageError, match="expected a trained model against rectangles"):
+        small_model(defense)

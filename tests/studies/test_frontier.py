@@ -1,0 +1,88 @@
+"""The numbers of docs/frontier.md that have a file are those of the file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bagcert.defense import card, shipped_models
+from bagcert.rows.accuracy import accuracies
+from bagcert.rows.format import Evaluation, read_rows
+
+ROOT = Path(__file__).parents[2]
+ROUNDS = {
+    each.split(":")[0]: [line.replace("*", "") for line in each.split("\n## ")[0].splitlines() if line.startswith("|")]
+    for each in (ROOT / "docs/frontier.md").read_text(encoding="utf-8").split("## Round ")[1:]
+}
+SETTINGS = {  # of round 7
+    ("128-400, sharpness-aware", 1): "`128-400`, sharpness-aware",
+    ("256-832", 1): "`256-832`",
+    ("192-576", 1): "one of the pair, `192-576`",
+    ("192-576", 2): "the pair",
+}
+
+
+def stored(number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What all runs of a round have in common, and the runs."""
+    text = (ROOT / f"studies/results/frontier/round-{number}.jsonl").read_text(encoding="utf-8")
+    head, *runs = map(json.loads, text.splitlines())
+    assert (head["images"], head["epochs"], head["split"]) == (5000, 20, "validation")
+    return head, runs
+
+
+def shares_of(run: dict[str, Any]) -> str:
+    clean, certified = f"{100 * run['clean']:.2f}", f"{100 * run['certified']:.2f}"
+    return f"| {clean} / {certified} |" if run["mirrored"] else f"| {clean} | {certified} |"
+
+
+def test_validation_numbers_of_round_7_are_those_that_were_stored() -> None:
+    head, runs = stored(7)
+    assert head["seed"] == 0
+    lines = {line.split("|")[1].strip(): line for line in ROUNDS["7"]}
+    for run in runs:
+        line = lines[SETTINGS[run["network"], run["networks"]]]
+        assert shares_of(run) in line
+        assert run["seconds"] is None or f"| {run['seconds']:.0f} |" in line
+
+
+def test_validation_numbers_of_round_8_are_those_that_were_stored() -> None:
+    lines: dict[tuple[str, int], str] = {}
+    for line in (line for line in ROUNDS["8"][2:] if line.startswith(("| `", "| same"))):
+        setting, seed = (part.strip() for part in line.split("|")[1:3])
+        before = next(reversed(lines), ("", 0))[0]
+        lines[before if setting == "same" else setting, int(seed)] = line
+    seen = set()
+    for run in stored(8)[1]:
+        width, *rest = run["network"].split(", ")
+        setting = ", ".join([f"`{width}`", *(["the pair"] if run["networks"] == 2 else []), *rest])
+        line = lines[setting, run["seed"]]
+        seen.add((setting, run["seed"]))
+        assert shares_of(run) in line
+        assert f"| {run['seconds']:.0f} |" in line if run["alone"] else "| shared |" in line
+    assert seen == set(lines), "a line without a stored run"
+
+
+def test_mixed_pairs_of_round_8_are_those_that_were_stored() -> None:
+    text = (ROOT / "studies/results/frontier/round-8-mixed.jsonl").read_text(encoding="utf-8")
+    head, *runs = map(json.loads, text.splitlines())
+    alone, *pairs = ROUNDS["8"][-4:]
+    lines = {(7,): alone, (5,): alone, (7, 7): pairs[0], (5, 5): pairs[1], (7, 5): pairs[2]}
+    for run in runs:
+        shown = [part.split("; ") for part in lines[tuple(run["fields"])].strip("| ").split(" | ")[1:]]
+        share = [f"{100 * run[key] / head['images']:.2f}" for key in ("right", "certified")]
+        assert share in [list(each) for each in zip(*shown, strict=True)]
+    assert len(runs) == 6, "all that the table shows"
+
+
+def test_final_numbers_are_those_of_the_rows() -> None:
+    seeds = ROOT / "studies/results/seeds"
+    both = [shipped_models()["cifar10"] / "rows.jsonl.gz", seeds / "pair-cifar10-1.jsonl.gz"]
+    once = [seeds / f"pair-cifar10-once-{seed}.jsonl.gz" for seed in (0, 1)]
+    assert (card("cifar10")["steps"], round(card("cifar10")["seconds"])) == (3131, 383)
+    lines = [line for line in ROUNDS["7"] if line.startswith(("| `pair-cifar10`", "| same"))]
+    for line, mirrored, alone in zip(lines, both, once, strict=True):
+        shares = []
+        for path in (mirrored, alone):
+            rows = read_rows(path)
+            shares.append(accuracies(rows.results[Evaluation("5x5", "two-mask")], rows.labels))
+        found = [(f"{100 * each.clean:.2f}", f"{100 * each.certified:.2f}") for each in shares]
+        assert f"| {' | '.join(found[0])} | {' / '.join(found[1])} |" in line
