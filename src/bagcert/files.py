@@ -1,9 +1,11 @@
-"""Files that are either whole or not there: atomic writes, and tensors as safetensors with JSON beside them."""
+"""Files that are either whole or not there: atomic writes, tensors as safetensors, text within limits."""
 
+import gzip
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,26 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UsageError(f"expected a JSON object in {path}, got a {type(content).__name__}; copy it again")
     return content
+
+
+def read_lines(path: Path, most_bytes: int, most_lines: int, longest: int) -> Iterator[str]:
+    """The lines of a plain or gzipped text file, with their ends; ValueError once it holds more than the limits.
+
+    It is read in pieces, so that no more than the longest line is held, however much a small gzipped file unpacks to.
+    """
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rb") as file:
+        lines = 0
+        try:
+            while line := file.readline(min(longest, most_bytes) + 1):
+                lines, most_bytes = lines + 1, most_bytes - len(line)
+                if len(line) > longest:
+                    raise ValueError(f"a line of more than {longest} bytes")
+                if most_bytes < 0 or lines > most_lines:
+                    raise ValueError("more text than a file of this kind holds")
+                yield line.decode()
+        except zlib.error as error:  # bytes changed inside a gzipped file
+            raise ValueError(error) from error
 
 
 def sha256(content: bytes) -> str:

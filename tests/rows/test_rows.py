@@ -13,7 +13,8 @@ import bagcert
 from bagcert.certify import certified_size
 from bagcert.errors import UsageError
 from bagcert.rows import write
-from bagcert.rows.format import Evaluation, parse_lines, read_rows, summary
+from bagcert.rows.attacked import read_attack_rows
+from bagcert.rows.format import Evaluation, file_kind, parse_lines, read_rows, summary
 from bagcert.rows.shipping import card_table
 from bagcert.rows.stored_scores import ScoreFiles, digest, read_chunk, scores_folder, store_scores
 from bagcert.rows.write import Plan, write_rows
@@ -150,6 +151,23 @@ def test_a_full_disk_keeps_the_rows(run: Path, tmp_path: Path, monkeypatch: pyte
             write_rows(path, bagcert.load(run), Plan(TWO, 25), TEST, FACTS)
     write_rows(path, bagcert.load(run), Plan(TWO, 25), TEST, FACTS)
     assert len(read_rows(path).labels) == 25
+
+
+def test_rows_that_unpack_to_too_much_are_refused(tmp_path: Path) -> None:
+    """A small file of gzip members, each of which unpacks to a thousand times its size; and a line without an end."""
+    header = b'{"images": 2, "evaluations": [{"patch": "1x1", "rule": "two-mask"}]}\n'
+    row = b"[0,1,[[1,1]]" + b" " * 2**19 + b"]\n"
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(header) + gzip.compress(row * 64) * 9)
+    assert path.stat().st_size < 2**19
+    with pytest.raises(UsageError, match=r"expected rows of an evaluation in .*: more text than"):
+        read_rows(path)
+    with pytest.raises(UsageError, match=r"expected rows of an attack in .*: more text than"):
+        read_attack_rows(path)
+    path.write_bytes(gzip.compress(b" " * 2**21))
+    for read in (read_rows, read_attack_rows, file_kind):
+        with pytest.raises(UsageError, match=r"expected rows of an .*: a line of more than \d+ bytes"):
+            read(path)
 
 
 def test_broken_rows_are_refused(tmp_path: Path) -> None:

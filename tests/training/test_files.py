@@ -1,14 +1,16 @@
 import errno
+import gzip
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 import torch
 
 from bagcert.errors import UsageError
-from bagcert.files import pack_tensors, read_json, read_tensors, write_atomically
+from bagcert.files import pack_tensors, read_json, read_lines, read_tensors, write_atomically
 
 
 def test_tensors_and_facts_come_back(tmp_path: Path) -> None:
@@ -77,3 +79,28 @@ def test_json_that_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(UsageError, match=r"expected (a )?JSON"):
         read_json(tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
+def test_lines_within_the_limits(tmp_path: Path, name: str) -> None:
+    """Each limit is met exactly; one less is too few. A last line without an end is handed out as it is."""
+    content, path = "äb\n\nc".encode(), tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert list(read_lines(path, most_bytes=6, most_lines=3, longest=4)) == ["äb\n", "\n", "c"]
+    for limits, words in (
+        ((5, 3, 4), "more text than"),
+        ((6, 2, 4), "more text than"),
+        ((6, 3, 3), "a line of more than 3 bytes"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            list(read_lines(path, *limits))
+
+
+def test_a_gzipped_line_without_end_is_not_held(tmp_path: Path) -> None:
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(bytes(2**26)))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="a line of more than 1024 bytes"):
+        list(read_lines(path, most_bytes=2**30, most_lines=10, longest=2**10))
+    assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()

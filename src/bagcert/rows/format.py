@@ -10,9 +10,7 @@ last line   {"results": [...]}: the accuracies, once all images are there
 Files without the last line, and gzipped ones, are read as well.
 """
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +20,14 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
+from bagcert.files import read_lines
 from bagcert.rows.accuracy import Accuracies, accuracies, wilson
 from bagcert.rules import Certificate
+
+# What a reader takes in before it refuses; a proof of each of ImageNet's training images fits.
+MOST_BYTES = 2**28
+MOST_LINES = 2**21
+LONGEST_LINE = 2**20
 
 
 @dataclass(frozen=True)
@@ -163,13 +167,8 @@ def is_row(row: Any, evaluations: int, width: int) -> bool:
 
 
 def read_texts(path: Path) -> Iterator[str]:
-    """The lines of a plain or gzipped file, with their ends."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
-        try:
-            yield from file
-        except zlib.error as error:  # bytes changed inside a gzipped file
-            raise ValueError(error) from error
+    """The lines of a plain or gzipped file of rows, with their ends; ValueError if it is larger than rows are."""
+    return read_lines(path, MOST_BYTES, MOST_LINES, LONGEST_LINE)
 
 
 def file_kind(path: Path) -> str:
