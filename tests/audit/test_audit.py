@@ -11,6 +11,7 @@ from bagcert.attacks import attack
 from bagcert.attacks.placements import Places
 from bagcert.audit import Audit, Program, audit
 from bagcert.audit.audit import band
+from bagcert.audit.checks import REPEATS, behavior
 from bagcert.audit.differences import Difference
 from bagcert.audit.patches import QUICK, adversarial
 from bagcert.audit.programs import arithmetic, prepare
@@ -62,6 +63,21 @@ def test_planted_leaks_are_caught(leak: str, checks: set[str], cure: str) -> Non
     found = audit(leaking(leak), IMAGES, Program())
     assert not found.passed and checks <= violated(found)
     assert found.cure is not None and cure in found.cure
+
+
+def test_a_program_that_changes_after_many_calls_is_caught() -> None:
+    """Thirty calls later than the last check before."""
+    calls: list[int] = []
+
+    def honest(images: Tensor) -> Tensor:
+        calls.append(len(images))
+        return images
+
+    checks = list(behavior(honest, IMAGES, [], []))
+    before = len(calls) - REPEATS
+    calls.clear()
+    checks = list(behavior(lambda images: honest(images) + (len(calls) > before + 30), IMAGES, [], []))
+    assert [check.name for check in checks if not check.passed] == ["repeat"]
 
 
 def test_a_certain_network_is_attacked_as_well() -> None:

@@ -110,6 +110,17 @@ def test_the_trace_keeps_its_certificates_where_the_code_does_not(name: str, mon
     assert certified == 32 and flipped == 0
 
 
+def test_code_that_turns_later_has_no_say() -> None:
+    """A global variable, a closure or a clock is not seen when the network is wrapped, and cannot act afterwards."""
+    armed: list[bool] = []
+    network = Sly(lambda x: bool(armed)).eval()
+    scorer, eager = wrap(network, SIZE), Eager(network)
+    armed.append(True)
+    certified, flipped = flips(eager)
+    assert certified > 0 and flipped > 0
+    assert flips(scorer) == (32, 0)
+
+
 def test_a_leak_below_the_units_of_scores_is_seen_in_the_program_that_runs() -> None:
     network = nn.Conv2d(3, 2, 5, padding=2).eval()
     with torch.no_grad():

@@ -30,8 +30,8 @@ class WrappedScorer(Scorer):
     def _trace(self, image_size: tuple[int, int]) -> None:
         # A copy is traced: code that keeps what it is given would keep what tracing gives it.
         self.traced = trace(copy.deepcopy(self.module), image_size, self.channels)
-        check_footprint(self.module, self.traced.footprint, self.channels)
         check_traced(self.module, self.traced, self.channels)
+        check_footprint(self.module, self.traced.footprint, self.channels)
 
     def logits(self, images: Images) -> Tensor:
         scores: Tensor = self.traced(self.module, images.clone())  # operations that write into views get their own
@@ -64,9 +64,10 @@ def wrap(module: nn.Module, image_size: IntOrPair, channels: int = 3, step: str 
 
     Then the trace is checked. Single pixels are set to NaN and to other values, in float64 and as a defense runs the
     network, and no output outside the footprint may change. The network's own code must give the scores of its trace,
-    bit for bit, whatever the layout and the number of images, with gradients and without. This comparison samples: a
-    branch that no check takes (by the clock, by a global variable, after many calls, for rare images) is not seen. The
-    scores and their proofs are then those of the trace, which is not what the network's own code would answer.
+    bit for bit, whatever the layout and the number of images, with gradients and without. It must change no weight,
+    buffer or attribute of the network and draw no random numbers. These checks sample: a branch that none of them takes
+    (by the clock, for rare images) and memory outside of the network (a global variable, a closure, a file) are not
+    seen. The scores and their proofs are then those of the trace, not what the network's own code would answer.
 
     `step` says what the outputs are: "logits" (fixed-point, for `two-mask`), "heaviside" (a vote where an output is at
     least 0), "sigmoid" or "softmax".

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bagcert.errors import UsageError
 from bagcert.program import full_precision
 from bagcert.threats.footprint import Footprint
+from bagcert.threats.state import unchanged
 from bagcert.threats.threat import RectangleThreat
 from bagcert.threats.traced import Traced
 from bagcert.threats.tracing import example_weight
@@ -74,7 +75,8 @@ def check_traced(module: nn.Module, traced: Traced, channels: int) -> None:
 
     Scores outside the footprint must be the same bit for bit. A certificate compares scores that this program computes
     and leaves no room for rounding: one that rounds by pixels out of sight (a convolution by FFT) cannot be proven. The
-    network's own code must compute the same bits, else it looks at something that tracing does not show.
+    network's own code must compute the same bits, else it looks at something that tracing does not show. It must leave
+    the network as it was and draw no random numbers, else it may compute other bits later.
     """
     network = copy.deepcopy(module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     like = example_weight(network)
@@ -82,6 +84,8 @@ def check_traced(module: nn.Module, traced: Traced, channels: int) -> None:
     images = torch.rand(BATCH, channels, *traced.footprint.image_size, generator=draw).to(like)
     images = images.contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
+        with unchanged(network):
+            network(images.clone())
         check_batch(network, traced, images)
     modes: list[tuple[AbstractContextManager[object], Tensor]] = [
         (torch.no_grad(), images),
@@ -91,7 +95,7 @@ def check_traced(module: nn.Module, traced: Traced, channels: int) -> None:
         (torch.inference_mode(), images[:2]),
     ]
     for mode, batch in modes:
-        with mode:
+        with mode, unchanged(network):
             own, by_trace = network(batch.clone()), traced(network, batch.clone())
             if not torch.equal(bits(own), bits(by_trace)):
                 raise UsageError(

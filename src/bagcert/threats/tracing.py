@@ -49,6 +49,9 @@ def trace(module: nn.Module, image_size: Size, channels: int) -> Traced:
             found = follow(node, seen)
             if found is not None:
                 seen[node] = found
+    for node in program.graph.nodes:
+        if any(from_network(written) for written in written_into(node) if written not in seen):
+            raise refusal(plain_name(node), node, "which changes a weight, a buffer or a constant of the network")
     return Traced(program, finished(program.graph.output_node(), seen))
 
 
@@ -75,7 +78,7 @@ def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
     sources = [seen[source] for source in inputs(node) if source in seen]
     if node.target is operator.getitem:
         return sources[0] if sources else None
-    name = str(node.target).removeprefix("aten.").split(".")[0].removesuffix("_")
+    name = plain_name(node)
     if "sym_size" in str(node.target):
         return None  # the number of images is no pixel
     if isinstance(node.target, torch._ops.HigherOrderOperator):
@@ -87,6 +90,8 @@ def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
     random = torch.Tag.nondeterministic_seeded in node.target.tags
     if random and name not in HANDLERS:  # dropout has a handler that looks at its mode
         raise refusal(name, node, "whose result changes from call to call")
+    if name.removeprefix("new_").startswith(("empty", "resize")):
+        raise refusal(name, node, "whose values are what its memory held before: an earlier image, perhaps")
     found = None
     if sources:
         handler = HANDLERS.get(name) if node.target.namespace == "aten" else None
@@ -96,6 +101,11 @@ def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
     if found is not None and not safely_written(node, seen, found):
         raise refusal(name, node, "which writes into a tensor that then sees more, or into the image or a constant")
     return found
+
+
+def plain_name(node: fx.Node) -> str:
+    """The name of an operation without its library, its overload and the mark of those that write in place."""
+    return str(node.target).removeprefix("aten.").split(".")[0].removesuffix("_")
 
 
 def inputs(node: fx.Node) -> list[fx.Node]:
@@ -118,17 +128,32 @@ def safely_written(node: fx.Node, seen: dict[fx.Node, Seen], found: Seen) -> boo
     It does where the input sees no more than before: whoever else shares its memory then sees no more either. The image
     itself and constants of the network are not to be written at all.
     """
-    options = arguments(node)
-    for argument in node.target._schema.arguments:  # type: ignore[union-attr]
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        source = options[argument.name]
+    for source in written_into(node):
         if source not in seen or source.op == "placeholder":
             return False
         before = seen[source].footprint.branches
         if not all(any(branch.inside(old) for old in before) for branch in found.footprint.branches):
             return False
     return True
+
+
+def written_into(node: fx.Node) -> list[fx.Node]:
+    """The inputs that an operation writes into."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    options, found = arguments(node), list[fx.Node]()
+    for each in node.target._schema.arguments:
+        if each.alias_info is not None and each.alias_info.is_write:
+            fx.map_arg(options[each.name], found.append)  # one tensor, a list of them, or none
+    return found
+
+
+def from_network(node: fx.Node) -> bool:
+    """May this tensor share memory with what the network holds? Only copies and new tensors surely do not."""
+    name = plain_name(node)
+    if name in ("clone", "lift_fresh_copy") or name.endswith("_like") or name.startswith("new_"):
+        return False
+    return node.op in ("placeholder", "get_attr") or any(from_network(source) for source in inputs(node))
 
 
 def layer_name(node: fx.Node) -> str:

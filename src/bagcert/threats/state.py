@@ -1,0 +1,89 @@
+"""What a network keeps from call to call: weights, buffers, attributes, and the random numbers that it draws."""
+
+import pickle
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bagcert.errors import UsageError
+
+
+@contextmanager
+def unchanged(network: nn.Module) -> Iterator[None]:
+    """Refuse a network that forward passes inside change in any way, or that draw random numbers.
+
+    The generators of torch, Python and numpy are put back afterwards.
+    """
+    before, drawn = state(network), generators()
+    python, arrays = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(range(len(gpu_generators()))):
+        try:
+            yield
+            after, drawn_after = state(network), generators()
+        finally:
+            random.setstate(python)
+            np.random.set_state(arrays)
+    if drawn_after != drawn:
+        raise UsageError("expected a network without noise, got one that draws random numbers; remove what draws them")
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if changed:
+        raise UsageError(
+            f"expected a network that a forward pass leaves as it was, got a change of '{changed[0]}'; "
+            "remove counters, caches and running statistics"
+        )
+
+
+def state(network: nn.Module) -> dict[str, object]:
+    """Everything that the modules of a network hold, by name, in a form that compares by value."""
+    listed = {id(module): number for number, module in enumerate(network.modules())}
+    found = {}
+    for prefix, module in network.named_modules():
+        held = {**vars(module), **module._parameters, **module._buffers}
+        for name in held.keys() - {"_parameters", "_buffers", "_modules"}:
+            found[f"{prefix}.{name}" if prefix else name] = frozen(held[name], dict(listed))
+    return found
+
+
+def frozen(value: Any, met: dict[int, int]) -> object:
+    """A copy that compares by value; an object that was met before stands for itself."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return type(value), repr(value)  # NaN equals itself, 0 is not -0
+    if id(value) in met:
+        return "met", met[id(value)]
+    met[id(value)] = len(met)
+    if isinstance(value, Tensor):
+        return value.dtype, tuple(value.shape), digest(value)
+    if isinstance(value, torch.Generator):
+        return digest(value.get_state())
+    if isinstance(value, dict):
+        return [(frozen(key, met), frozen(each, met)) for key, each in value.items()]
+    if isinstance(value, list | tuple):
+        return [frozen(each, met) for each in value]
+    if hasattr(value, "__dict__") and not isinstance(value, FunctionType | type):
+        return type(value), frozen(vars(value), met)
+    try:
+        return type(value), pickle.dumps(value)  # sets, arrays, counters, numpy's generators
+    except Exception:  # functions, locks, files: all that can be said is whether it is the same one
+        return type(value), id(value)
+
+
+def digest(tensor: Tensor) -> bytes:
+    return sha256(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data).digest()
+
+
+def generators() -> tuple[object, ...]:
+    """The state of every generator that belongs to no network: of torch on each device, of Python, of numpy."""
+    drawn = [digest(each) for each in (torch.get_rng_state(), *gpu_generators())]
+    return (*drawn, random.getstate(), frozen(np.random.get_state(legacy=False), {}))
+
+
+def gpu_generators() -> list[Tensor]:
+    """One for each GPU; none while this process has not begun to use them."""
+    return torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]

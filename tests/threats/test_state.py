@@ -1,0 +1,155 @@
+"""What a forward pass changes is seen, wherever a network keeps it; what it leaves alone is no change."""
+
+import copy
+import itertools
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bagcert.errors import UsageError
+from bagcert.scorers.wrapped import wrap
+from bagcert.threats.state import generators, state, unchanged
+
+
+class Keeping(nn.Module):
+    """A network that changes what it keeps at each pass, and does not look at it: it might, later."""
+
+    def __init__(self, kept: object, change: Callable[["Keeping"], object]) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 3, padding=1)
+        self.kept: object = None
+        if isinstance(kept, Tensor):
+            del self.kept
+            self.register_buffer("kept", kept)
+        else:
+            self.kept = kept
+        self.change = change
+
+    def forward(self, images: Tensor) -> Tensor:
+        if not torch.compiler.is_exporting():
+            self.change(self)
+        scores: Tensor = self.conv(images)
+        return scores
+
+
+CHANGES: dict[str, tuple[object, Callable[..., object]]] = {
+    "a buffer": (torch.zeros(()), lambda net: net.kept.add_(1)),
+    "a new buffer": (torch.zeros(3), lambda net: setattr(net, "kept", net.kept + 1)),
+    "a number": (0, lambda net: setattr(net, "kept", net.kept + 1)),
+    "a list": ([], lambda net: net.kept.append(None)),
+    "a list in a dictionary": ({"a": [1]}, lambda net: net.kept["a"].append(1)),
+    "an image in a list": ([torch.zeros(2)], lambda net: net.kept[0].add_(1)),
+    "an object": (SimpleNamespace(calls=0), lambda net: setattr(net.kept, "calls", net.kept.calls + 1)),
+    "a set": (set(), lambda net: net.kept.add(len(net.kept))),
+    "a counter": (Counter(), lambda net: net.kept.update("a")),
+    "a queue": (deque([0.0], maxlen=1), lambda net: net.kept.append(net.kept[0] + 1)),
+    "an array": (np.zeros(2), lambda net: net.kept.__iadd__(1)),
+    "a network that is not listed": ([nn.Linear(1, 1)], lambda net: net.kept[0].bias.data.add_(1)),
+    "a generator of its own": (np.random.default_rng(0), lambda net: net.kept.random()),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_whatever_a_forward_pass_changes_is_refused(name: str) -> None:
+    with pytest.raises(UsageError) as error:
+        wrap(Keeping(*CHANGES[name]).eval(), 6)
+    assert str(error.value) == (
+        "expected a network that a forward pass leaves as it was, got a change of 'kept'; "
+        "remove counters, caches and running statistics"
+    )
+
+
+def test_a_weight_of_an_inner_module_is_named() -> None:
+    network = Keeping(0, lambda net: net.conv.weight.data.mul_(2)).eval()
+    with pytest.raises(UsageError, match=r"got a change of 'conv\.weight'"):
+        wrap(network, 6)
+
+
+@pytest.mark.parametrize("draw", [lambda _: torch.rand(1), lambda _: random.random(), lambda _: np.random.rand()])
+def test_a_network_that_draws_is_refused_and_the_generators_are_put_back(draw: Callable[[object], object]) -> None:
+    network = Keeping(0, draw).eval()
+    before = generators()
+    with pytest.raises(UsageError) as error:
+        wrap(network, 6)
+    assert str(error.value) == (
+        "expected a network without noise, got one that draws random numbers; remove what draws them"
+    )
+    assert generators() == before
+
+
+class Counted(nn.Module):
+    """A counter in the traced operations themselves: after thirty calls each score sees its whole image."""
+
+    calls: Tensor
+
+    def __init__(self, count: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.count = count
+        self.register_buffer("calls", torch.zeros(2))
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.count(self.calls)
+        return images * (1 + (self.calls[0] > 30))
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda calls: torch._foreach_add_([calls], 1),
+        lambda calls: calls.add_(1),
+        lambda calls: calls[0].add_(1),
+        lambda calls: calls.detach()[:1].add_(1),
+    ],
+)
+def test_operations_that_write_into_the_network_are_refused(count: Callable[[Tensor], object]) -> None:
+    with pytest.raises(
+        UsageError, match=r"got (add|_foreach_add) in layer .*, which changes a weight, a buffer or a constant of the"
+    ):
+        wrap(Counted(count).eval(), 6)
+
+
+def test_what_is_left_alone_is_no_change() -> None:
+    network = Keeping({"a": [torch.full((2,), torch.nan), {1, 2}, None, float("nan")]}, lambda _: None).eval()
+    network.me = [network]  # type: ignore[assignment]
+    assert state(network) == state(network)
+    assert state(copy.deepcopy(network)).keys() == state(network).keys()
+    with unchanged(network):
+        network(torch.zeros(1, 3, 6, 6))
+    wrap(network, 6)
+
+
+class Uninitialized(nn.Module):
+    """Adds a tensor whose memory may hold an earlier image."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images + 0 * torch.empty(1, 3, 6, 6)
+
+
+def test_uninitialized_memory_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"got empty in layer .*, whose values are what its memory held before"):
+        wrap(Uninitialized().eval(), 6)
+
+
+class Scratch(nn.Module):
+    """Writes into tensors of its own only."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        scale = torch.tensor(2.0).mul_(3)
+        shift = torch.zeros(1)
+        shift += 1
+        return images * scale + shift
+
+
+def test_scratch_tensors_may_be_written() -> None:
+    assert wrap(Scratch().eval(), 6).footprint.receptive_field == (1, 1)
+
+
+def test_an_error_inside_is_passed_on() -> None:
+    with pytest.raises(ZeroDivisionError), unchanged(nn.Identity()):
+        next(itertools.repeat(1)) / 0
