@@ -14,3 +14,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"did you mean '{near[0]}'?" if near else "choose one of these"
     return UsageError(f"expected {kind} in {', '.join(names)}, got '{name}'; {hint}")
+
+
+def first_line(error: Exception) -> str:
+    """What another library says, in one line: the first of its message, or the name of the error."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -180,3 +180,96 @@ def test_a_network_that_moves_is_traced_again() -> None:
     fickle.module.condition = lambda x: x.dtype == torch.float64  # type: ignore[assignment]
     with pytest.raises(UsageError, match="expected layers that keep positions apart, got mean"):
         fickle.double()
+
+
+class Steps(nn.Module):
+    """Votes by `torch.heaviside`, whose two arguments must be of one type."""
+
+    def __init__(self, zero: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.zero = zero
+        self.conv = nn.Conv2d(3, 2, 3, padding=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores = self.conv(images)
+        return torch.heaviside(scores, self.zero(scores))
+
+
+def test_constants_of_one_type_are_refused_with_the_remedy() -> None:
+    with pytest.raises(UsageError) as error:
+        wrap(Steps(lambda scores: torch.zeros(1)).eval(), SIZE)
+    assert str(error.value) == (
+        "expected a network that also runs in float64, where NaN stays in its place, got: heaviside is not yet "
+        "implemented for tensors with different dtypes.; give constants the type of the images: images.new_zeros(1), "
+        "not torch.zeros(1)"
+    )
+
+
+@pytest.mark.parametrize(
+    "zero",
+    [
+        lambda scores: scores.new_zeros(1),
+        lambda scores: scores.new_ones(2, 1, 1),
+        lambda scores: scores.new_full((1,), 0.5),
+        lambda scores: torch.zeros_like(scores),
+        lambda scores: torch.ones_like(scores),
+        lambda scores: torch.full_like(scores, 0.5),
+    ],
+)
+def test_constants_made_like_a_tensor_see_no_pixel(zero: Callable[[Tensor], Tensor]) -> None:
+    torch.manual_seed(0)
+    network = Steps(zero).eval()
+    scorer, images = wrap(network, SIZE), torch.rand(2, 3, *SIZE)
+    assert scorer.footprint.receptive_field == (3, 3)
+    assert torch.equal(scorer.logits(images), network(images)) and bool(network(images).std() > 0)
+
+
+class Storing(nn.Module):
+    """Keeps its input, or its scores with their gradient, for whoever asks later."""
+
+    stored: object
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what, self.stored = what, None
+        self.conv = nn.Conv2d(3, 2, 3, padding=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.conv(images)
+        self.stored = {"input": images, "list": [images], "scores": scores}[self.what]
+        return scores
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attribute")
+@pytest.mark.parametrize("what", ["input", "list", "scores"])
+def test_a_network_that_stores_is_refused_in_one_line(what: str) -> None:
+    network = Storing(what).eval()
+    with pytest.raises(UsageError, match=r"^expected .*, got .*; .*$"):
+        wrap(network, SIZE)
+    assert network.stored is None, "a copy was tried"
+    network(torch.rand(1, 3, *SIZE))
+    with pytest.raises(UsageError, match=r"^expected .*, got.*; .*$") as error:
+        wrap(network, SIZE)
+    assert what != "scores" or "expected a network that can be copied, got: Only Tensors created" in str(error.value)
+
+
+class Changeling(nn.Module):
+    """Something else than its trace: an error of its own, or no tensor."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        self.act = act
+
+    def forward(self, images: Tensor) -> object:
+        return images if torch.compiler.is_exporting() else self.act()
+
+
+def test_code_that_fails_where_its_trace_does_not_is_refused_in_one_line() -> None:
+    with pytest.raises(
+        UsageError, match=r"expected a network that runs on \[16, 3, 12, 12\], got: division by zero; check"
+    ):
+        wrap(Changeling(lambda: 1 / 0), SIZE)
+    with pytest.raises(UsageError, match="expected scores as one tensor, got str; return the score map alone"):
+        wrap(Changeling(lambda: "scores"), SIZE)
+    with pytest.raises(UsageError, match="expected the scores of the trace from the network's own code, got others"):
+        wrap(Changeling(lambda: torch.zeros(2, dtype=torch.float64)), SIZE)

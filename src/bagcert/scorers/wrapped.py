@@ -1,6 +1,5 @@
 """Bring your own network: it is traced, its trace is checked and run, and its scores are made integers."""
 
-import copy
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -12,7 +11,7 @@ from bagcert.scorers.base import Scorer
 from bagcert.scorers.steps import score_step
 from bagcert.shapes import Images
 from bagcert.threats.footprint import IntOrPair, pair
-from bagcert.threats.probe import check_footprint, check_traced
+from bagcert.threats.probe import check_footprint, check_traced, copied
 from bagcert.threats.tracing import example_weight, trace
 
 
@@ -29,7 +28,7 @@ class WrappedScorer(Scorer):
 
     def _trace(self, image_size: tuple[int, int]) -> None:
         # A copy is traced: code that keeps what it is given would keep what tracing gives it.
-        self.traced = trace(copy.deepcopy(self.module), image_size, self.channels)
+        self.traced = trace(copied(self.module), image_size, self.channels)
         check_traced(self.module, self.traced, self.channels)
         check_footprint(self.module, self.traced.footprint, self.channels)
 

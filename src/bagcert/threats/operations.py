@@ -211,6 +211,9 @@ def asserted(node: fx.Node, sources: list[Seen]) -> Seen | None:
 # Weights made from the image would see all of it: these take it as their first argument only.
 OF_FIRST_ARGUMENT = ("conv2d", "linear", "batch_norm", "layer_norm")
 
+# Constants that take only type, device and perhaps size from the tensor they are asked of.
+FILLED = ("full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like")
+
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(POINTWISE.split(), pointwise),
     **dict.fromkeys(ALONG_AXES.split(), along_axes),

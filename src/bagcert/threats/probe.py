@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 
-from bagcert.errors import UsageError
+from bagcert.errors import UsageError, first_line
 from bagcert.program import full_precision
 from bagcert.threats.footprint import Footprint
 from bagcert.threats.state import unchanged
@@ -25,12 +25,22 @@ def reached_outputs(module: nn.Module, pixels: Tensor, channels: int) -> Tensor:
     return plainly(module)(images).isnan().any(dim=1)  # type: ignore[no-any-return]
 
 
+def copied(module: nn.Module) -> nn.Module:
+    """A copy to try things on: what a network keeps of a try is lost with it."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # a stored score that still has its gradient, a lock, an open file
+        raise UsageError(
+            f"expected a network that can be copied, got: {first_line(error)}; remove what it stores between calls"
+        ) from error
+
+
 def plainly(module: nn.Module) -> nn.Module:
     """A copy in float64 on the CPU, where convolutions are computed tap by tap.
 
     Fast algorithms that transform tiles (Winograd, FFT) would spread a NaN over a tile.
     """
-    return copy.deepcopy(module).double().cpu().eval()
+    return copied(module).double().cpu().eval()
 
 
 @torch.no_grad()
@@ -44,7 +54,13 @@ def check_footprint(module: nn.Module, footprint: Footprint, channels: int) -> N
     network = plainly(module)
     draw = torch.Generator().manual_seed(0)
     image, other = torch.rand(2, 1, channels, height, width, generator=draw, dtype=torch.float64)
-    scores = network(image.clone())
+    try:
+        scores: Tensor = network(image.clone())
+    except Exception as error:
+        raise UsageError(
+            f"expected a network that also runs in float64, where NaN stays in its place, got: {first_line(error)}; "
+            "give constants the type of the images: images.new_zeros(1), not torch.zeros(1)"
+        ) from error
     network(other.clone())
     if not torch.equal(scores, network(image.clone())):
         raise UsageError("expected the same scores for the same image, got others; remove noise and memory")
@@ -78,14 +94,14 @@ def check_traced(module: nn.Module, traced: Traced, channels: int) -> None:
     network's own code must compute the same bits, else it looks at something that tracing does not show. It must leave
     the network as it was and draw no random numbers, else it may compute other bits later.
     """
-    network = copy.deepcopy(module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network = copied(module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     like = example_weight(network)
     draw = torch.Generator().manual_seed(1)
     images = torch.rand(BATCH, channels, *traced.footprint.image_size, generator=draw).to(like)
     images = images.contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
         with unchanged(network):
-            network(images.clone())
+            own_scores(network, images)
         check_batch(network, traced, images)
     modes: list[tuple[AbstractContextManager[object], Tensor]] = [
         (torch.no_grad(), images),
@@ -96,12 +112,25 @@ def check_traced(module: nn.Module, traced: Traced, channels: int) -> None:
     ]
     for mode, batch in modes:
         with mode, unchanged(network):
-            own, by_trace = network(batch.clone()), traced(network, batch.clone())
-            if not torch.equal(bits(own), bits(by_trace)):
+            own, by_trace = own_scores(network, batch), traced(network, batch.clone())
+            if own.dtype != by_trace.dtype or not torch.equal(bits(own), bits(by_trace)):
                 raise UsageError(
                     "expected the scores of the trace from the network's own code, got others for a batch of "
                     f"{len(batch)}; remove memory, noise and branches on layout, type, batch, gradients or tracing"
                 )
+
+
+def own_scores(network: nn.Module, images: Tensor) -> Tensor:
+    """The scores by the network's own code."""
+    try:
+        scores = network(images.clone())
+    except Exception as error:
+        raise UsageError(
+            f"expected a network that runs on {list(images.shape)}, got: {first_line(error)}; check its forward method"
+        ) from error
+    if not isinstance(scores, Tensor):
+        raise UsageError(f"expected scores as one tensor, got {type(scores).__name__}; return the score map alone")
+    return scores
 
 
 def check_batch(network: nn.Module, traced: Traced, images: Tensor) -> None:

@@ -5,9 +5,9 @@ import operator
 import torch
 from torch import Tensor, fx, nn
 
-from bagcert.errors import UsageError
+from bagcert.errors import UsageError, first_line
 from bagcert.threats.footprint import Footprint
-from bagcert.threats.operations import HANDLERS, OF_FIRST_ARGUMENT, Seen, arguments
+from bagcert.threats.operations import FILLED, HANDLERS, OF_FIRST_ARGUMENT, Seen, arguments
 from bagcert.threats.threat import Size
 from bagcert.threats.traced import Traced
 
@@ -35,9 +35,8 @@ def trace(module: nn.Module, image_size: Size, channels: int) -> Traced:
                 "expected a network that treats any number of images alike, got one that fixes or counts them; "
                 "use images.shape[0], not len(images), and nothing across images"
             ) from error
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UsageError(
-            f"expected a network that torch.export can trace on {list(example.shape)}, got: {first_line}; "
+            f"expected a network that torch.export can trace on {list(example.shape)}, got: {first_line(error)}; "
             "remove branches that depend on pixel values"
         ) from error
     seen: dict[fx.Node, Seen] = {}
@@ -92,6 +91,8 @@ def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
         raise refusal(name, node, "whose result changes from call to call")
     if name.removeprefix("new_").startswith(("empty", "resize")):
         raise refusal(name, node, "whose values are what its memory held before: an earlier image, perhaps")
+    if name in FILLED and node.target.namespace == "aten":
+        return None
     found = None
     if sources:
         handler = HANDLERS.get(name) if node.target.namespace == "aten" else None
