@@ -1,12 +1,15 @@
 """Files that are either whole or not there: atomic writes, tensors as safetensors, text within limits."""
 
+import errno
+import glob
 import gzip
 import hashlib
 import json
 import os
+import secrets
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +21,59 @@ from bagcert.errors import UsageError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a crash at any moment leaves the old file or the new one."""
-    part = path.with_name(path.name + ".part")
+    """Write a file so that a crash at any moment leaves the old file or the new one.
+
+    The content goes to a new file in the same folder, which takes the place of the old one once it is on the disk. Its
+    name cannot be guessed, and it must not exist: whoever else may write to the folder cannot put a link in its way.
+    """
+    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        with ExitStack() as cleanup:
+            with open(part, "xb", opener=not_through_links) as file:
+                cleanup.callback(part.unlink, missing_ok=True)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise UsageError(f"expected to write {path}, got: {error.strerror or error}; what was there is kept") from error
+        raise UsageError(
+            f"expected to write {path}, got: {error.strerror or error}; what was there is kept: make room, or choose "
+            "another folder"
+        ) from error
+    try:
+        sync_folder(path.parent)
+    except OSError as error:
+        raise UsageError(
+            f"expected {path} to reach the disk, got: {error.strerror or error}; it may be lost when the power fails: "
+            "check the disk"
+        ) from error
+
+
+def remove_parts(path: Path) -> None:
+    """Remove what killed writes of this file have left beside it. No other process may be writing it."""
+    for part in path.parent.glob(f"{glob.escape(path.name)}*.part"):
+        part.unlink(missing_ok=True)
+
+
+def not_through_links(path: str, flags: int) -> int:
+    """An opener for `open` that refuses a symbolic link, on platforms that can."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, if platform and file system can say so."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EINVAL):  # a folder that nobody may list; no such call
+            raise
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -103,6 +103,22 @@ def test_a_wrong_tarball_is_not_believed(server: Server, tmp_path: Path) -> None
     assert not list(tmp_path.rglob("*.bin*"))
 
 
+def test_planted_links_are_not_followed(server: Server, tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
+    """Where a download would go on, where batches would be written first, and the lock."""
+    folder, victim = tmp_path / "data", tmp_path / "victim"
+    (folder / cifar10.FOLDER).mkdir(parents=True)
+    victim.write_bytes(b"precious")
+    for planted in (folder / f"{TARBALL}.part", folder / cifar10.FOLDER / "data_batch_1.bin.part"):
+        planted.symlink_to(victim)
+    assert tiny_cifar10.is_in(fetch(folder))
+    assert server.asked == [None]
+    (folder / ".lock").unlink()
+    (folder / ".lock").symlink_to(victim)
+    with pytest.raises(UsageError, match=r"expected a folder to write to, got Too many levels of symbolic links"):
+        fetch(folder)
+    assert victim.read_bytes() == b"precious"
+
+
 def test_from_a_tarball_on_disk(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
     (tmp_path / TARBALL).write_bytes(tiny_cifar10.tarball())
     assert tiny_cifar10.is_in(fetch(tmp_path))

@@ -46,7 +46,9 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch:
         with pytest.raises(UsageError, match="No space left on device; what was there is kept"):
             train(recipe, Order(tmp_path))
     assert read_tensors(tmp_path / "checkpoint.safetensors")[1]["step"] == 4
+    (tmp_path / "checkpoint.safetensors.0123.part").touch()  # as a process that was killed leaves it
     train(recipe, Order(tmp_path, resume=True))
+    assert not list(tmp_path.glob("*.part"))
     assert load_scorer(tmp_path)[0]
 
 

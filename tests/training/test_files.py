@@ -1,16 +1,19 @@
 import errno
 import gzip
 import os
+import secrets
+import stat
 import subprocess
 import sys
 import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
 from bagcert.errors import UsageError
-from bagcert.files import pack_tensors, read_json, read_lines, read_tensors, write_atomically
+from bagcert.files import pack_tensors, read_json, read_lines, read_tensors, remove_parts, write_atomically
 
 
 def test_tensors_and_facts_come_back(tmp_path: Path) -> None:
@@ -35,6 +38,85 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither under the name that used to be taken, nor under one that was guessed, nor in place of the file."""
+    victim, path = tmp_path / "victim", tmp_path / "file"
+    victim.write_bytes(b"precious")
+    for name in ("file.part", "file"):
+        (tmp_path / name).symlink_to(victim)
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new" and not path.is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["file", "file.part", "victim"]
+
+    monkeypatch.setattr(secrets, "token_hex", lambda count: "guessed")
+    guessed = tmp_path / "file.guessed.part"
+    guessed.symlink_to(victim)
+    with pytest.raises(UsageError, match=r"expected to write .*file, got: File exists; what was there is kept"):
+        write_atomically(path, b"newer")
+    assert guessed.is_symlink(), "what we did not make is not ours to remove"
+    guessed.unlink()
+    guessed.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="got: File exists"):
+        write_atomically(path, b"newer")
+    assert victim.read_bytes() == b"precious" and path.read_bytes() == b"new" and not (tmp_path / "nowhere").exists()
+
+
+def test_parts_of_one_file_are_removed(tmp_path: Path) -> None:
+    """Of no other file, and of what a link points to nothing."""
+    for name in ("a[1].bin.0123.part", "a[1].bin.part", "a1.bin.0123.part", "b.part", "a[1].bin", "victim"):
+        (tmp_path / name).touch()
+    (tmp_path / "a[1].bin.4567.part").symlink_to(tmp_path / "victim")
+    remove_parts(tmp_path / "a[1].bin")
+    assert sorted(os.listdir(tmp_path)) == ["a1.bin.0123.part", "a[1].bin", "b.part", "victim"]
+
+
+def test_the_file_and_then_its_folder_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, synced = tmp_path / "file", []
+
+    def fsync(descriptor: int) -> None:
+        whole = path.exists() and path.read_bytes() == b"new"
+        synced.append(("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file", whole))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_atomically(path, b"new")
+    assert synced == [("file", False), ("folder", True)]
+
+
+@pytest.mark.parametrize(("number", "raises"), [(errno.EIO, True), (errno.EINVAL, False)])
+def test_a_folder_that_does_not_reach_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, raises: bool
+) -> None:
+    """Some file systems do not sync folders; what a disk itself refuses is told."""
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    told = pytest.raises(
+        UsageError, match=r"expected .*file to reach the disk, got: Input/output error; it may be lost"
+    )
+    with told if raises else nullcontext():
+        write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_an_interruption_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", b"new")
+    assert not os.listdir(tmp_path)
+
+
+def test_others_may_read_what_they_may_read_of_any_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    write_atomically(tmp_path / "file", b"")
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_a_disk_that_fills_up_is_one_line(tmp_path: Path) -> None:

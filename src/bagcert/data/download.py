@@ -2,7 +2,6 @@
 
 import hashlib
 import http.client
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,8 @@ from urllib.request import Request, urlopen
 
 from rich.progress import Progress
 
+from bagcert.files import not_through_links
+
 if sys.platform != "win32":
     import fcntl
 
@@ -20,7 +21,7 @@ if sys.platform != "win32":
 def folder_lock(folder: Path) -> Iterator[None]:
     """Wait until no other process holds the folder; the system lets go when a holder dies. No lock on Windows."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
+    with open(folder / ".lock", "w", opener=not_through_links) as file:
         if sys.platform != "win32":
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -36,16 +37,6 @@ class FetchError(Exception):
     """One source could not deliver; the reason in a few words. Other sources may still do."""
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """All of `content` under `path`, or nothing: a killed write leaves a `.part` that the next one overwrites."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
 def file_md5(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
@@ -57,7 +48,9 @@ def download(url: str, path: Path, md5: str, progress: Progress) -> None:
     A finished `.part` with the wrong MD5 is removed. If it had been resumed, the fault may lie in its old half, so
     one more attempt starts from zero.
     """
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(path.name + ".part")  # a fixed name, or nothing could be resumed
+    if part.is_symlink():
+        part.unlink()  # not ours: what it points to must not be written to
     resumed = part.exists() and part.stat().st_size > 0
     receive(url, part, progress)
     found = file_md5(part)
@@ -81,7 +74,7 @@ def receive(url: str, part: Path, progress: Progress) -> None:
             length = response.headers.get("Content-Length")
             total = have + int(length) if length else None
             progress.update(task, total=total, completed=have)
-            with part.open("ab" if have else "wb") as file:
+            with open(part, "ab" if have else "wb", opener=not_through_links) as file:
                 while chunk := response.read(CHUNK):
                     file.write(chunk)
                     have += len(chunk)

