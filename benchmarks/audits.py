@@ -16,13 +16,13 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from bagcert.audit import Program, audit
+from bagcert.audit import audit
 from bagcert.audit.audit import NO_CURE
 from bagcert.audit.report import to_object
 from bagcert.data import load_dataset
 from bagcert.defense import card, load, shipped_models
 from bagcert.files import read_json, write_atomically, write_json
-from bagcert.program import device_name, versions
+from bagcert.program import Program, device_name, versions
 from benchmarks.calling import call
 from studies.tables import Lines, put_table
 
@@ -48,13 +48,11 @@ PROGRAMS = {
 
 def audited(model: str, program: Program, images: int, data_dir: Path | None) -> dict[str, Any]:
     """One audit as an object, with what it took."""
-    facts, loaded = card(model), load(model)
-    loaded.scorer.to(program.device)
-    defense = loaded.against(facts["patch"], facts["rule"])
-    clean = next(load_dataset(facts["data"]["name"], data_dir).split("test").batches(images, "cpu")).images
+    defense = load(model, program.device)
+    clean = next(load_dataset(defense.card["data"]["name"], data_dir).split("test").batches(images, "cpu")).images
     begun = time.perf_counter()
     found = audit(defense, clean, program, lambda _: None)
-    about = {"model": model, "weights_sha256": facts["weights_sha256"], "images": images}
+    about = {"model": model, "weights_sha256": defense.card["weights_sha256"], "images": images}
     return to_object(found, about) | {"seconds": round(time.perf_counter() - begun, 1)}
 
 

@@ -29,12 +29,13 @@ import typer
 from torch import Tensor
 
 import bagcert
-from bagcert.audit.programs import Program, prepare
+from bagcert.audit.programs import prepare
 from bagcert.data import load_dataset
 from bagcert.defense import Defense, card
 from bagcert.files import read_json, write_atomically, write_json
 from bagcert.onnx.export import export_defense
 from bagcert.onnx.guard import GuardBand
+from bagcert.program import Program
 from bagcert.rules import read_scores
 from benchmarks.calling import call
 from studies.tables import Lines, put_table

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from bagcert.cli.certify import means
 from bagcert.defense import card
 from bagcert.errors import unknown_name
 from bagcert.files import read_json, read_tensors, write_atomically
@@ -150,9 +149,9 @@ def training_facts(facts: dict[str, Any], recipe: str) -> Training:
 def one_precision(subject: Subject) -> Iterator[Subject]:
     """Certify, attack and measure in one arithmetic, which the rows name: bfloat16 on a GPU, as in training."""
     scorer = subject.defense.scorer
-    device = next(scorer.parameters()).device
-    half = device.type == "cuda"
-    dtype = "bfloat16" if half else "float32"
-    told = {**means(subject.defense, device, dtype), "precision": scorer.own_type or dtype}
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+    device = subject.defense.device.type
+    half = device == "cuda"
+    dtype = scorer.own_type or ("bfloat16" if half else "float32")
+    told = {**replace(subject.defense.program, dtype=dtype).describe(), "precision": dtype}
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=half):
         yield replace(subject, header={**subject.header, **told})

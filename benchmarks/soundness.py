@@ -10,22 +10,19 @@ certified class changed.
 """
 
 import json
-import platform
 import shlex
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
 import bagcert
 from bagcert.attacks import AttackSettings
-from bagcert.cli.certify import means
 from bagcert.data import Source, load_dataset
-from bagcert.defense import card
 from bagcert.files import write_json
+from bagcert.program import usual_device
 from bagcert.rules import NAMED_RULES
 from bagcert.scorers.residual import ResidualScorer
 from benchmarks.calling import call
@@ -84,10 +81,8 @@ def main(
     out: Annotated[Path | None, typer.Option(help="the counts, as JSON; results/soundness-MODEL.json")] = None,
 ) -> None:
     """Attack certified images and count the classes that change."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    plain = bagcert.load(model)
-    plain.scorer.to(device)
-    source = load_dataset(card(model)["data"]["name"], data_dir).split("test")
+    plain = bagcert.load(model, usual_device())
+    source = load_dataset(plain.card["data"]["name"], data_dir).split("test")
     settings = AttackSettings(steps=steps, places=4, restarts=2)
     wanted = cases(plain, patch or list(PATCHES), own)
     table: list[dict[str, Any]] = []
@@ -101,10 +96,8 @@ def main(
     settled += ["--own"] if own else []
     result = {
         "command": shlex.join(["python", "-m", "benchmarks.soundness", model, *settled]),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU ({platform.machine()})",
-        "torch": torch.__version__,
-        "arithmetic": means(plain, device)["arithmetic"],
-        "weights_sha256": card(model)["weights_sha256"],
+        **plain.program.describe(),
+        "weights_sha256": plain.card["weights_sha256"],
         "attack": asdict(settings),
         "runs": sum(row["runs"] for row in table),
         "flips": flips,

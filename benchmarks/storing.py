@@ -8,13 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bagcert.attacks import AttackSettings
-from bagcert.cli.certify import means
 from bagcert.data import Source
-from bagcert.defense import Defense, card, load
+from bagcert.defense import Defense, load
 from bagcert.files import write_atomically
+from bagcert.program import usual_device
 from bagcert.rows.attacked import AttackRows, read_attack_rows, write_attack_rows
 from bagcert.rows.format import Evaluation, Rows, read_rows, read_texts
 from bagcert.rows.header import describe, fitting_dataset
@@ -32,12 +30,9 @@ class Subject:
     @staticmethod
     def find(model: str | Path, name: str, data_dir: Path | None) -> "Subject":
         """A shipped model or a run folder; rows will call it by `name`."""
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        defense, facts = load(model), card(model)
-        defense.scorer.to(device)
-        dataset = fitting_dataset(facts["data"]["name"], defense, data_dir)
-        header = describe(name, facts, defense, dataset, "test", means(defense, device))
-        return Subject(defense, dataset.split("test"), header)
+        defense = load(model, usual_device())
+        dataset = fitting_dataset(defense.card["data"]["name"], defense, data_dir)
+        return Subject(defense, dataset.split("test"), describe(name, defense, dataset, "test"))
 
     def certify(self, evaluations: Iterable[Evaluation], images: int, work: Path, out: Path) -> Rows:
         """Rows of the first images, unless they are there; `work` holds what an interrupted call has done."""

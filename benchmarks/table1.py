@@ -20,7 +20,7 @@ import typer
 from torch import Tensor
 
 from bagcert.data import load_dataset
-from bagcert.defense import Defense, card, load, shipped_models
+from bagcert.defense import Defense, load, shipped_models
 from bagcert.files import write_json
 from bagcert.program import device_name
 from bagcert.rows.prover import one_thread
@@ -40,9 +40,8 @@ def defenses(device: torch.device, classes: tuple[str, ...]) -> Iterator[tuple[s
         scorer = ResidualScorer(ResidualConfig(kernels=kernels), (32, 32)).to(device).eval()
         yield f"paper, field {field}", Defense.build(scorer, PAPER_RULE, PATCH, classes, size)
     for model in shipped_models():
-        shipped = load(model)
-        shipped.scorer.to(device)
-        yield model, Defense.build(shipped.scorer, card(model)["rule"], PATCH, classes, size)
+        shipped = load(model, device)
+        yield model, Defense.build(shipped.scorer, shipped.rule.name, PATCH, classes, size)
 
 
 def measured(name: str, defense: Defense, images: Tensor, repeats: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ BASE = {"errors", "shapes", "files", "config", "program"}
 MAY_IMPORT = {
     "errors": set(),
     "shapes": set(),
-    "program": set(),
+    "program": {"errors"},
     "distributed": set(),
     "files": {"errors"},
     "config": {"errors"},
@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "scorers": BASE | {"threats"},
     "attacks": BASE | {"threats", "rules", "scorers"},  # a defense hands itself over; they know it by what it offers
     "defense": BASE | {"threats", "rules", "scorers", "attacks"},
-    "training": BASE | {"distributed", "threats", "rules", "scorers", "data"},
+    "training": BASE | {"distributed", "threats", "rules", "scorers", "defense", "data"},
     "rows": BASE | {"distributed", "threats", "rules", "scorers", "attacks", "defense", "data"},
     "report": BASE | {"threats", "rules", "scorers", "attacks", "defense", "data", "rows"},
     "onnx": BASE | {"threats", "rules", "scorers", "defense"},

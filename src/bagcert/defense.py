@@ -1,6 +1,7 @@
 """A network, a rule and a threat: what predicts, and what it can prove."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor
 from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError, unknown_name
 from bagcert.files import read_json
+from bagcert.program import BATCH_SIZE, Program, find_device, full_batches
 from bagcert.rules import Certificate, IntegerScores, Masked, Rule, TwoMask, find_rule, read_scores
 from bagcert.rules.masking import needed_cover
 from bagcert.rules.unanimous import need_views
@@ -35,7 +37,8 @@ class Defense:
     threat: Threat
     regions: Regions  # the maximal footprints of the threat; where the rule has masks of its own, they cover these
     classes: tuple[str, ...]
-    batch_size: int = 16
+    batch_size: int = BATCH_SIZE
+    card: Mapping[str, Any] = field(default_factory=dict)  # what is known of a saved network; of another one, nothing
 
     def __post_init__(self) -> None:
         need_views(self.rule, promised=isinstance(self.scorer, HidingScorer))
@@ -50,7 +53,8 @@ class Defense:
         rule: str | Rule,
         patch: str | Threat | Tensor,
         classes: tuple[str, ...],
-        batch_size: int = 16,
+        batch_size: int = BATCH_SIZE,
+        card: Mapping[str, Any] | None = None,
     ) -> "Defense":
         """Build the rule for the threat; a masking rule that has masks already keeps them if they cover the threat."""
         threat = parse_threat(patch, scorer.footprint.image_size)
@@ -60,14 +64,31 @@ class Defense:
         if isinstance(found, Masked | TwoMask) and found.masks is None:
             found = replace(found, masks=regions)
         scorer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.6x faster on two cores
-        return Defense(scorer, found, threat, regions, classes, batch_size)
+        return Defense(scorer, found, threat, regions, classes, batch_size, card or {})
 
-    def against(self, patch: str | Threat | Tensor, rule: str | Rule | None = None) -> "Defense":
-        """The same network against another threat, or by another rule: another defense."""
+    def against(self, patch: str | Threat | Tensor | None = None, rule: str | Rule | None = None) -> "Defense":
+        """The same network against another threat, or by another rule: another defense. None: as it is."""
+        if patch is None and rule is None:
+            return self
         wanted = self.rule if rule is None else rule
         if rule is None and isinstance(wanted, Masked | TwoMask):
             wanted = replace(wanted, masks=None)  # masks belong to the threat they were built for
-        return Defense.build(self.scorer, wanted, patch, self.classes, self.batch_size)
+        threat = self.threat if patch is None else patch
+        return Defense.build(self.scorer, wanted, threat, self.classes, self.batch_size, self.card)
+
+    def to(self, device: str | torch.device) -> "Defense":
+        """The same defense on another device; its network moves there."""
+        self.scorer.to(find_device(device))
+        return Defense.build(self.scorer, self.rule, self.threat, self.classes, self.batch_size, self.card)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.scorer.parameters()).device
+
+    @property
+    def program(self) -> Program:
+        """By what this defense computes scores."""
+        return Program(device=str(self.device), dtype=self.scorer.own_type or Program.dtype, batch=self.batch_size)
 
     def predict(self, images: Images) -> Tensor:
         """The class of each image by the rule's own inference, int64 [b]."""
@@ -84,6 +105,13 @@ class Defense:
         """As `certify`, from scores of this network: one forward pass serves many defenses."""
         return self.rule.certify(scores, self.regions, exact)
 
+    def check(self) -> None:
+        """Refuse a rule that does not fit the scores, before any image is read."""
+        low, high = self.scorer.step.bounds
+        shape = (1, len(self.classes), *self.scorer.footprint.grid)
+        blank = torch.full(shape, max(low, 0), dtype=torch.int32, device=self.device)
+        self.certify_integers(read_scores(blank, (low, high)), exact=False)
+
     def attack(self, images: Images, labels: Labels, settings: AttackSettings | None = None) -> Attacked:
         """Try to change the class of each image that is right, by patches of the threat: `bagcert.attacks.attack`."""
         return attack(self, images, labels, settings)
@@ -92,14 +120,12 @@ class Defense:
     def scores(self, images: Images) -> IntegerScores:
         """The integer scores of images [b c h w] with pixels in [0, 1]."""
         self._check(images)
-        device = next(self.scorer.parameters()).device
         kind = next((each.dtype for each in self.scorer.parameters() if each.is_floating_point()), images.dtype)
-        parts = []
-        for start in range(0, len(images), self.batch_size):
-            part = images[start : start + self.batch_size]
-            filled = torch.zeros(self.batch_size, *images.shape[1:], dtype=kind, device=device)
-            filled[: len(part)] = part
-            parts.append(self.scorer.scores(filled.contiguous(memory_format=torch.channels_last))[: len(part)])
+        like = torch.empty(0, dtype=kind, device=self.device)
+        parts = [
+            self.scorer.scores(batch.contiguous(memory_format=torch.channels_last))[:count]
+            for batch, count in full_batches(images, self.batch_size, like)
+        ]
         scores = torch.cat(parts) if len(parts) > 1 else parts[0]  # of many classes a copy is large
         return read_scores(scores, self.scorer.step.bounds)
 
@@ -121,11 +147,12 @@ class Defense:
             )
 
 
-def load(name: str | Path) -> Defense:
-    """A shipped model, or a run folder, as a defense with the rule and threat on its card."""
-    scorer, card = load_scorer(model_folder(name))
+def load(name: str | Path, device: str | torch.device | None = None) -> Defense:
+    """A shipped model, or a run folder, as a defense with the rule and threat on its card; on the CPU if not told."""
+    scorer, found = load_scorer(model_folder(name))
+    scorer.to(find_device(device))
     try:
-        return Defense.build(scorer, card["rule"], card["patch"], tuple(card["classes"]))
+        return Defense.build(scorer, found["rule"], found["patch"], tuple(found["classes"]), card=found)
     except (KeyError, TypeError) as error:
         raise UsageError(f"expected rule, patch and classes in config.json, got none or others: {error}") from error
 
@@ -147,5 +174,5 @@ def shipped_models() -> dict[str, Path]:
 
 
 def card(name: str | Path) -> dict[str, Any]:
-    """What is known of a model: recipe, seed, device, data, and its accuracies."""
+    """What is known of a model, without its weights: recipe, seed, device, data, and its accuracies."""
     return read_json(model_folder(name) / CONFIG)

@@ -1,13 +1,16 @@
-"""The processes that train together: one, or as many as torchrun started."""
+"""The processes that work together: one, or as many as torchrun started."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class World:
         return self.rank, self.size
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes files and speaks."""
         return self.rank == 0
 
@@ -39,6 +42,14 @@ class World:
         if self.size > 1:
             dist.broadcast(tensor, src=0)
         return float(tensor)
+
+    def gather(self, part: T) -> list[T]:
+        """The parts of all processes, in their order, on the first one; on the others nothing."""
+        if self.size == 1:
+            return [part]
+        parts: list[T] | None = [part] * self.size if self.is_main else None
+        dist.gather_object(part, parts)
+        return parts or []
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bagcert.attacks import attack
 from bagcert.attacks.placements import Places
-from bagcert.audit import Audit, Program, audit
+from bagcert.audit import Audit, audit
 from bagcert.audit.audit import band
 from bagcert.audit.checks import REPEATS, behavior
 from bagcert.audit.differences import Difference
@@ -18,6 +18,7 @@ from bagcert.audit.programs import arithmetic, prepare
 from bagcert.audit.report import to_object
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.program import Program
 from bagcert.scorers import Scorer
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.steps import score_step
@@ -151,7 +152,7 @@ def test_differences_are_counted_bit_for_bit() -> None:
 def test_programs_that_do_not_exist_are_refused() -> None:
     for arguments, words in (
         ({"backend": "tensorflow"}, "expected a backend in onnx, torch, got 'tensorflow'"),
-        ({"dtype": "float16"}, "expected a dtype in bfloat16, float32, got 'float16'"),
+        ({"dtype": "float16"}, "expected a dtype in bfloat16, float32, float64, got 'float16'"),
         ({"backend": "onnx", "dtype": "bfloat16"}, "expected float32, not compiled, for backend onnx"),
         ({"tf32": True}, "expected a GPU for TF32, got device cpu; leave out --tf32"),
         (

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import bagcert
-from bagcert.audit import Program
+from bagcert.program import Program
 from bagcert.rows import write
 from bagcert.rows.accuracy import wilson
 from bagcert.rows.format import Evaluation, read_rows

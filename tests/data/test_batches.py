@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bagcert.data import Arrays, ArraySource, Augmentation, Batch
 from bagcert.data.arrays import to_unit
-from bagcert.data.base import batch_seed
+from bagcert.data.base import derive_seed
 from bagcert.errors import UsageError
 
 COUNT = 23
@@ -102,9 +102,9 @@ def test_every_batch_and_epoch_is_augmented_differently() -> None:
 
 def test_batch_seeds_are_pinned() -> None:
     """A resumed run must draw what the interrupted one would have drawn, also with a later version."""
-    assert batch_seed(0, 0) == 3065247057545751466
-    assert len({batch_seed(epoch, number) for epoch in range(20) for number in range(20)}) == 400
-    assert batch_seed(1, 11) != batch_seed(11, 1)
+    assert derive_seed(0, 0) == 3065247057545751466
+    assert len({derive_seed(epoch, number) for epoch in range(20) for number in range(20)}) == 400
+    assert derive_seed(1, 11) != derive_seed(11, 1)
 
 
 def test_bytes_become_exact_fractions_in_the_unit_interval() -> None:

@@ -8,7 +8,6 @@ import bagcert
 from bagcert.rows.format import Evaluation, Rows
 from bagcert.rows.header import describe
 from bagcert.rows.write import Plan, write_rows
-from bagcert.scorers.weights import load_scorer
 from tests.rows.digit_runs import DIGITS
 
 PATCHES = ("1x1", "2x2", "1x4", "4x1")
@@ -17,10 +16,10 @@ FACTS = {"versions": {"torch": "2"}, "device": "CPU"}
 
 
 def certify(run: Path, name: str, scores: bool, images: int = 60) -> Path:
-    defense, (_, card) = bagcert.load(run), load_scorer(run)
+    defense = bagcert.load(run)
     evaluations = [Evaluation(patch, rule) for patch in PATCHES for rule in RULES]
     path = run.parent / f"{name}.jsonl"
-    header = describe(f"runs/{name}", card, defense, DIGITS, "test", FACTS)
+    header = {**describe(f"runs/{name}", defense, DIGITS, "test"), **FACTS}
     write_rows(path, defense, Plan(evaluations, images, scores), DIGITS.split("test"), header)
     return path
 

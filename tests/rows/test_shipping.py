@@ -21,10 +21,6 @@ from tests.rows.digit_runs import DIGITS, SMALL, save_view_run
 CPU = torch.device("cpu")
 
 
-def means(defense: bagcert.Defense, device: torch.device) -> dict[str, object]:
-    return {"device": f"a {device.type}", "arithmetic": f"batches of {defense.batch_size}"}
-
-
 @pytest.fixture
 def small_patches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bagcert.rows.shipping.PATCHES", SMALL)
@@ -33,7 +29,7 @@ def small_patches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_patches")
 def test_ship_stores_rounded_weights_and_certifies_all_test_images(run: Path, tmp_path: Path) -> None:
     counted: list[int] = []
-    card = ship(run, tmp_path / "model", DIGITS, CPU, means, {"command": "bagcert train digits"}, counted.append)
+    card = ship(run, tmp_path / "model", DIGITS, CPU, {"command": "bagcert train digits"}, counted.append)
     test = DIGITS.split("test")
     assert sum(counted) == len(test)
     assert card["command"] == "bagcert train digits"
@@ -51,7 +47,8 @@ def test_ship_stores_rounded_weights_and_certifies_all_test_images(run: Path, tm
     images = torch.cat([batch.images for batch in test.batches(100, "cpu")])
     rows = read_rows(tmp_path / "model" / "rows.jsonl.gz")
     assert torch.equal(rows.labels, test.labels)
-    assert (rows.header["device"], rows.header["arithmetic"]) == ("a cpu", "batches of 16")
+    described = defense.program.describe()
+    assert {key: rows.header[key] for key in described} == described
     for entry, stored in rows.results.items():
         fresh = defense.against(entry.patch, entry.rule).certify(images, exact=False)
         assert torch.equal(fresh.predicted, stored.predicted)
@@ -81,14 +78,14 @@ def test_a_folder_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
     for wrong in (other, run):  # a run is no folder that something was shipped to, not even itself
         before = {path.name: path.read_bytes() for path in wrong.iterdir() if path.is_file()}
         with pytest.raises(UsageError, match="expected an empty folder or one that this run was shipped to, got"):
-            ship(run, wrong, DIGITS, CPU, means, {}, lambda images: None)
+            ship(run, wrong, DIGITS, CPU, {}, lambda images: None)
         assert {path.name: path.read_bytes() for path in wrong.iterdir() if path.is_file()} == before
 
 
 @pytest.mark.usefixtures("small_patches")
 def test_views_are_certified_by_their_own_rule(tmp_path: Path) -> None:
     run = save_view_run(tmp_path / "run")
-    card = ship(run, tmp_path / "model", DIGITS, CPU, means, {}, lambda images: None)
+    card = ship(run, tmp_path / "model", DIGITS, CPU, {}, lambda images: None)
     assert [(row["patch"], row["rule"]) for row in card["test"]] == [(patch, "unanimous") for patch in SMALL]
     defense, test = bagcert.load(tmp_path / "model"), DIGITS.split("test")
     images = next(iter(test.batches(60, "cpu"))).images
@@ -101,8 +98,8 @@ def test_views_are_certified_by_their_own_rule(tmp_path: Path) -> None:
 
 
 def test_rows_of_one_patch_have_the_views_that_hide_it(tmp_path: Path) -> None:
-    defense, facts = bagcert.load(run := save_view_run(tmp_path / "run")), load_scorer(run)[1]
-    about = describe("views", facts, defense, DIGITS, "test", {})
+    defense = bagcert.load(save_view_run(tmp_path / "run"))
+    about = describe("views", defense, DIGITS, "test")
     write_rows(tmp_path / "rows", defense, Plan([Evaluation("3x3", "unanimous")], 4), DIGITS.split("test"), about)
     header = read_rows(tmp_path / "rows").header
     assert header["footprint"] != about["footprint"]
@@ -117,4 +114,4 @@ def test_other_data_is_refused(run: Path, tmp_path: Path) -> None:
     config["data"]["digest"] = "0"
     (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(UsageError, match="expected the data that the run was trained on, got another digest of digits"):
-        ship(run, tmp_path / "model", DIGITS, CPU, means, {}, lambda images: None)
+        ship(run, tmp_path / "model", DIGITS, CPU, {}, lambda images: None)

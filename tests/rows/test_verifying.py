@@ -24,7 +24,6 @@ from bagcert.rows.verify.reach import blind_views, maximal_windows, patch_shapes
 from bagcert.rows.write import Plan, write_rows
 from bagcert.rules import NAMED_RULES
 from bagcert.scorers.views import Hidden
-from bagcert.scorers.weights import load_scorer
 from bagcert.threats import Footprint, Layer, parse_threat
 from tests.rows.digit_runs import DIGITS, save_digit_run, save_view_run
 
@@ -34,9 +33,9 @@ EVERYTHING = [Evaluation(patch, rule) for patch in PATCHES for rule in NAMED_RUL
 
 
 def rows_of(run: Path, evaluations: list[Evaluation], images: int = 25) -> Path:
-    defense, (_, card) = bagcert.load(run), load_scorer(run)
+    defense = bagcert.load(run)
     path = run.parent / "rows.jsonl"
-    header = describe("digits", card, defense, DIGITS, "test", {})
+    header = describe("digits", defense, DIGITS, "test")
     write_rows(path, defense, Plan(evaluations, images, scores=True), TEST, header)
     return path
 

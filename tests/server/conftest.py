@@ -8,8 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from bagcert.audit import Program
 from bagcert.defense import Defense
+from bagcert.program import Program
 from bagcert.server.app import build_app
 from bagcert.server.limits import Limits
 from bagcert.server.model import Model

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from bagcert.audit import Program
 from bagcert.certify import certified_size
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.program import Program
 from bagcert.server.model import Found, Model, to_images
 from tests.onnx.conftest import small_defense
 from tests.server.conftest import FACTS, photos, small_model

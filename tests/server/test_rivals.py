@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from bagcert.audit import Program
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.program import Program
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.base import NetworkConfig
 from bagcert.scorers.cleanser import CleanserConfig

@@ -47,7 +47,14 @@ def test_a_run_leaves_weights_card_recipe_and_log(tmp_path: Path, pattern_data: 
     assert card["recipe"] == recipe.table()
     assert [step for step, _ in losses(tmp_path)] == list(range(1, 109))
     scorer = load_scorer(tmp_path)[0]
-    found = validate(scorer, None, pattern_data.split("validation"), recipe.evaluation, World(torch.device("cpu")))
+    found = validate(
+        scorer,
+        None,
+        pattern_data.split("validation"),
+        pattern_data.classes,
+        recipe.evaluation,
+        World(torch.device("cpu")),
+    )
     assert card["validation"] == {
         "clean": found.clean,
         "certified": found.certified,
@@ -125,7 +132,7 @@ def test_validation_may_take_the_first_images_only(pattern_data: ArrayDataset) -
     recipe = pattern_recipe(evaluation={"batch_size": 4, "images": 5})
     scorer = build_scorer(recipe, pattern_data)
     split = pattern_data.split("validation")
-    found = validate(scorer, None, split, recipe.evaluation, World(torch.device("cpu")))
+    found = validate(scorer, None, split, pattern_data.classes, recipe.evaluation, World(torch.device("cpu")))
     assert found.images == 8, "two whole batches"
     with pytest.raises(UsageError, match=r"expected evaluation.images of at least 0, got -1"):
         pattern_recipe(evaluation={"images": -1})

@@ -1,6 +1,8 @@
-"""Do the scores of this program, on this machine, keep what the proofs assume? Bit for bit."""
+"""Do the scores of this program, on this machine, keep what the proofs assume? Bit for bit.
+
+May import threats, rules, scorers, attacks, defense and onnx.
+"""
 
 from bagcert.audit.audit import Audit, audit
-from bagcert.audit.programs import Program
 
-__all__ = ["Audit", "Program", "audit"]
+__all__ = ["Audit", "audit"]

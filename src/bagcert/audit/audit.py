@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from bagcert.audit.checks import Check, behavior
 from bagcert.audit.differences import Difference
 from bagcert.audit.patches import Painted, adversarial, painted
-from bagcert.audit.programs import Program, prepare
+from bagcert.audit.programs import prepare
 from bagcert.audit.structure import structural_problems
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.onnx.guard import GuardBand
+from bagcert.program import Program
 from bagcert.scorers.steps import HeavisideStep, ScoreStep
 from bagcert.shapes import Images
 

@@ -2,24 +2,20 @@
 
 import hashlib
 import json
-import shlex
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from bagcert.attacks import AttackSettings
-from bagcert.cli.certify import checked, find_device, means
-from bagcert.data import Source
-from bagcert.defense import Defense, card, load
-from bagcert.rows.attacked import AttackRows, read_attack_rows, unsound_paths, write_attack_rows
+from bagcert.cli.output import continued, counted, report_unsound, rows_path
+from bagcert.defense import load
+from bagcert.program import find_device, usual_device
+from bagcert.rows.attacked import AttackRows, read_attack_rows, write_attack_rows
 from bagcert.rows.header import describe, fitting_dataset
 
 
@@ -50,20 +46,18 @@ def attack(
     """Attack each image with patches; a certified one that changes its class is a broken proof (exit code 1)."""
     begun = time.monotonic()
     settings = AttackSettings(steps, step_size, restarts, places, sweep, paper_place, fixed_target, seed)
-    place = find_device(device, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    loaded, facts = load(model), card(model)
-    loaded.scorer.to(place)
-    defense = loaded.against(patch or facts["patch"], rule or facts["rule"])  # its masks on the same device
-    dataset = fitting_dataset(data or facts["data"]["name"], defense, data_dir)
+    defense = load(model, find_device(device, usual_device())).against(patch, rule)
+    dataset = fitting_dataset(data or defense.card["data"]["name"], defense, data_dir)
     source = dataset.split(split)
     header = {
-        **describe(model, facts, defense, dataset, split, means(defense, place)),
+        **describe(model, defense, dataset, split),
         "images": min(limit or len(source), len(source)),
         "patch": str(defense.threat),
         "rule": defense.rule.name,
     }
-    path = checked(out) if out is not None else usual_path(header, settings)
-    run(path, defense, source, header, settings)
+    path = rows_path(out) if out is not None else usual_path(header, settings)
+    with continued(path), counted("attacking", header["images"]) as after_batch:
+        write_attack_rows(path, defense, source, header, settings, after_batch)
     rows = read_attack_rows(path)
     result = to_object(rows, time.monotonic() - begun)
     if as_json:
@@ -71,18 +65,6 @@ def attack(
     else:
         show(rows, result, path)
     report_unsound(rows, path)
-
-
-def run(path: Path, defense: Defense, source: Source, header: dict[str, Any], settings: AttackSettings) -> None:
-    """Attack under a progress bar; Ctrl-C keeps the rows and says how to go on."""
-    columns = ("attacking", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    try:
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task("", total=header["images"])
-            write_attack_rows(path, defense, source, header, settings, lambda images: progress.advance(task, images))
-    except KeyboardInterrupt:
-        typer.echo(f"stopped; the rows so far are in {path}; to go on: bagcert {shlex.join(sys.argv[1:])}", err=True)
-        raise typer.Exit(130) from None
 
 
 def usual_path(header: dict[str, Any], settings: AttackSettings) -> Path:
@@ -119,19 +101,3 @@ def show(rows: AttackRows, result: dict[str, Any], path: Path) -> None:
     console = Console(soft_wrap=True, highlight=False)
     console.print(table)
     console.print(f"{len(rows.labels)} images of {result['data']} in {result['seconds']:.0f} s; rows: {path}")
-
-
-def report_unsound(rows: AttackRows, path: Path) -> None:
-    """Name every certified image that changed its class, in red, and exit with 1 if there is one."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-    broken = rows.flips_of_certified.tolist()
-    for image in broken:
-        before, after = int(rows.predicted[image]), int(rows.attacked[image])
-        picture = unsound_paths(path, image)[0]
-        console.print(
-            f"certified image {image} changed from class {before} to {after}: the proof is broken; see {picture}",
-            style="bold red",
-            markup=False,
-        )
-    if broken:
-        raise typer.Exit(1)

@@ -9,13 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bagcert.audit import Program
 from bagcert.audit import audit as audit_program
 from bagcert.audit.report import to_object, to_page
-from bagcert.cli.certify import find_device
-from bagcert.defense import card, load
+from bagcert.defense import load
 from bagcert.files import write_atomically
-from bagcert.program import device_name, versions
+from bagcert.program import Program, device_name, versions
 from bagcert.rows.header import fitting_dataset
 
 
@@ -33,11 +31,8 @@ def audit(
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
     """Compare scores bit for bit under patches, other batches and repetition; a violation is exit code 1."""
-    place = find_device(device, torch.device("cpu"))
-    facts, loaded = card(model), load(model)
-    loaded.scorer.to(place)
-    defense = loaded.against(facts["patch"], facts["rule"])  # its regions on the same device
-    source = fitting_dataset(facts["data"]["name"], defense, data_dir).split("test")
+    defense = load(model, device)
+    source = fitting_dataset(defense.card["data"]["name"], defense, data_dir).split("test")
     clean = next(source.batches(images, "cpu")).images
     # An exported graph takes batches as they come; torch runs those of the defense.
     batch = 0 if backend == "onnx" else defense.batch_size
@@ -48,9 +43,9 @@ def audit(
         "model": model,
         "patch": str(defense.threat),
         "rule": defense.rule.name,
-        "weights_sha256": facts["weights_sha256"],
+        "weights_sha256": defense.card["weights_sha256"],
         "images": len(clean),
-        "device": device_name(place),
+        "device": device_name(defense.device),
         "threads": torch.get_num_threads(),
         "versions": versions(),
     }

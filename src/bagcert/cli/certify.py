@@ -2,25 +2,16 @@
 
 import hashlib
 import json
-import shlex
-import sys
 import time
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import Annotated
 
-import torch
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-from rich.table import Table
 
-from bagcert.audit import Program
-from bagcert.data import Source
-from bagcert.defense import Defense, card, load
+from bagcert.cli.output import continued, counted, rows_path, show_certified
+from bagcert.defense import load
 from bagcert.distributed import joined_world
-from bagcert.errors import UsageError
-from bagcert.program import device_name, versions
+from bagcert.program import find_device
 from bagcert.rows.format import Evaluation, Rows, read_rows, summary
 from bagcert.rows.header import describe, fitting_dataset
 from bagcert.rows.write import Plan, write_rows
@@ -43,70 +34,30 @@ def certify(
 ) -> None:
     """Prove for each image that no patch changes its class; rows of an interrupted call are continued."""
     begun = time.monotonic()
-    defense, facts = load(model), card(model)
-    dataset = fitting_dataset(data or facts["data"]["name"], defense, data_dir)
-    source = dataset.split(split)
-    evaluations = wanted(patch or [facts["patch"]], rule or [facts["rule"]])
-    plan = Plan(evaluations, min(limit or len(source), len(source)), scores)
     with joined_world() as world:
-        place = find_device(device, world.device)
-        defense.scorer.to(place)
-        header = describe(model, facts, defense, dataset, split, means(defense, place))
-        path = checked(out) if out is not None else usual_path(header, plan)
-        run(path, defense, plan, source, header, quiet=world.rank > 0)
-        if not world.leads:
+        defense = load(model, find_device(device, world.device))
+        dataset = fitting_dataset(data or defense.card["data"]["name"], defense, data_dir)
+        source = dataset.split(split)
+        evaluations = wanted(patch or [str(defense.card["patch"])], rule or [str(defense.card["rule"])])
+        plan = Plan(evaluations, min(limit or len(source), len(source)), scores)
+        header = describe(model, defense, dataset, split)
+        path = rows_path(out) if out is not None else usual_path(header, plan)
+        quiet = not world.is_main
+        with continued(path, quiet), counted("certifying", plan.images, quiet) as after_batch:
+            write_rows(path, defense, plan, source, header, after_batch)
+        if quiet:
             return
     rows = read_rows(path)
     seconds = time.monotonic() - begun
     if as_json:
         typer.echo(json.dumps(to_object(rows, seconds)))
     else:
-        show(rows, defense, seconds)
-
-
-def means(defense: Defense, place: torch.device, dtype: str = Program.dtype) -> dict[str, object]:
-    """By what scores are computed: versions, device, and the arithmetic that `bagcert audit` tries for that type."""
-    own = defense.scorer.own_type  # computed as float32 is, whatever the caller's type
-    program = Program(device=place.type, dtype=Program.dtype if own else dtype, batch=defense.batch_size)
-    arithmetic = str(program).replace(program.dtype, own or dtype)
-    return {"versions": versions(), "device": device_name(place), "arithmetic": arithmetic}
-
-
-def run(path: Path, defense: Defense, plan: Plan, source: Source, header: dict[str, object], quiet: bool) -> None:
-    """Certify under a progress bar; Ctrl-C keeps the rows and says how to go on."""
-    columns = ("certifying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    try:
-        with Progress(*columns, console=Console(stderr=True, quiet=quiet), transient=True) as progress:
-            task = progress.add_task("", total=plan.images)
-            write_rows(path, defense, plan, source, header, lambda images: progress.advance(task, images))
-    except KeyboardInterrupt:
-        if not quiet:
-            typer.echo(
-                f"stopped; the rows so far are in {path}; to go on: bagcert {shlex.join(sys.argv[1:])}", err=True
-            )
-        raise typer.Exit(130) from None
+        show_certified(rows, defense, seconds)
 
 
 def wanted(patches: list[str], rules: list[str]) -> list[Evaluation]:
     """Every rule with every patch, each once."""
     return list(dict.fromkeys(Evaluation(patch.strip(), rule.strip()) for patch in patches for rule in rules))
-
-
-def find_device(asked: str | None, usual: torch.device) -> torch.device:
-    try:
-        device = usual if asked is None else torch.device(asked)
-    except RuntimeError as error:
-        raise UsageError(f"expected a device like cpu or cuda:0, got '{asked}'; leave out --device") from error
-    missing = device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()
-    if device.type not in ("cpu", "cuda") or missing:
-        raise UsageError(f"expected a device of this machine, got '{asked}'; leave out --device")
-    return device
-
-
-def checked(out: Path) -> Path:
-    if out.suffix != ".jsonl":
-        raise UsageError(f"expected --out to end in .jsonl, got {out}; `bagcert report` writes pages")
-    return out
 
 
 def usual_path(header: dict[str, object], plan: Plan) -> Path:
@@ -129,20 +80,3 @@ def to_object(rows: Rows, seconds: float) -> dict[str, object]:
         "device": rows.header["device"],
         "arithmetic": rows.header["arithmetic"],
     }
-
-
-def show(rows: Rows, defense: Defense, seconds: float) -> None:
-    """A table in percent."""
-    table = Table("patch", "rule", "clean %", "certified %", "95 %", "answered %")
-    for entry, result in zip(rows.results, summary(rows), strict=True):
-        low, high = result["interval"]
-        shares = [f"{100 * result[key]:.2f}" for key in ("clean_accuracy", "certified_accuracy")]
-        threat = defense.against(entry.patch, entry.rule).threat
-        answered = rows.accuracies(entry).answered
-        table.add_row(
-            threat.describe(), entry.rule, *shares, f"{100 * low:.1f}–{100 * high:.1f}", f"{100 * answered:.2f}"
-        )
-    console = Console(soft_wrap=True, highlight=False, width=max(100, get_terminal_size().columns))
-    console.print(table)
-    console.print(f"scores by {rows.header['arithmetic']}")
-    console.print(f"{len(rows.labels)} images of {rows.header['data']['name']} in {seconds:.0f} s; rows: {rows.path}")

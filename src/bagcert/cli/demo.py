@@ -6,23 +6,23 @@ import time
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from bagcert.attacks import AttackSettings
-from bagcert.cli import attack, certify
+from bagcert.cli.output import continued, counted, report_unsound, show_certified
 from bagcert.data.fetch import fetch_cifar10
-from bagcert.defense import card, load
+from bagcert.defense import load
 from bagcert.errors import UsageError
+from bagcert.program import usual_device
 from bagcert.report.inputs import read_inputs
 from bagcert.report.page import build, write_report
-from bagcert.rows.attacked import read_attack_rows
+from bagcert.rows.attacked import read_attack_rows, write_attack_rows
 from bagcert.rows.format import Evaluation, read_rows
 from bagcert.rows.header import describe, fitting_dataset
 from bagcert.rows.prover import one_thread
-from bagcert.rows.write import Plan
+from bagcert.rows.write import Plan, write_rows
 from bagcert.training.loop import Order
 from bagcert.training.loop import train as train_recipe
 from bagcert.training.recipe import load_recipe
@@ -52,28 +52,29 @@ def demo(
     begun = time.monotonic()
     console = Console(highlight=False, soft_wrap=True)
     scene = find_scene(console, out, data_dir)
-    facts, defense = card(scene.model), load(scene.model)
-    dataset = fitting_dataset(facts["data"]["name"], defense, data_dir)
+    defense = load(scene.model, usual_device())
+    patch, rule = str(defense.card["patch"]), str(defense.card["rule"])
+    dataset = fitting_dataset(defense.card["data"]["name"], defense, data_dir)
     source = dataset.split("test")
-    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    defense.scorer.to(place)
-    defense = defense.against(facts["patch"], facts["rule"])  # its regions on the same device
-    header = describe(scene.model, facts, defense, dataset, "test", certify.means(defense, place))
+    header = describe(scene.model, defense, dataset, "test")
 
     images = min(CERTIFIED, len(source))
     console.print(f"2/4 certify {images:,} images: is any patch able to change the class?")
-    evaluations = [Evaluation(patch, facts["rule"]) for patch in (facts["patch"], *scene.patches)]
+    evaluations = [Evaluation(each, rule) for each in (patch, *scene.patches)]
     rows, attacked = out / "rows.jsonl", out / "attack.jsonl"
-    certify.run(rows, defense, Plan(evaluations, images, scores=True), source, header, quiet=False)
-    certify.show(read_rows(rows), defense, time.monotonic() - begun)
+    with continued(rows), counted("certifying", images) as after_batch:
+        write_rows(rows, defense, Plan(evaluations, images, scores=True), source, header, after_batch)
+    show_certified(read_rows(rows), defense, time.monotonic() - begun)
 
-    console.print(f"3/4 attack {ATTACKED} images with {facts['patch']} patches where their proof is weakest")
-    threat = {"images": min(ATTACKED, len(source)), "patch": str(defense.threat), "rule": defense.rule.name}
-    with one_thread():  # 2.4 s an image; two threads on two busy cores took 40 s
-        attack.run(attacked, defense, source, {**header, **threat}, AttackSettings())
+    console.print(f"3/4 attack {ATTACKED} images with {patch} patches where their proof is weakest")
+    attacks = min(ATTACKED, len(source))
+    threat = {"images": attacks, "patch": str(defense.threat), "rule": defense.rule.name}
+    # One thread: 2.4 s per image; two threads on two busy cores took 40 s.
+    with one_thread(), continued(attacked), counted("attacking", attacks) as after_batch:
+        write_attack_rows(attacked, defense, source, {**header, **threat}, AttackSettings(), after_batch)
     found = read_attack_rows(attacked)
     console.print(f"    certified {found.certified_accuracy:.0%} ≤ attacked {found.attacked_accuracy:.0%}")
-    attack.report_unsound(found, attacked)
+    report_unsound(found, attacked)
 
     console.print("4/4 report")
     inputs = read_inputs([rows, attacked])

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bagcert.defense import card, load
+from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
 from bagcert.onnx.guard import GuardBand
@@ -28,11 +28,11 @@ def export(
 
     if out.suffix != ".onnx":
         raise UsageError(f"expected --out to end in .onnx, got {out}; name it so")
-    facts = card(model)
-    defense = load(model).against(patch or facts["patch"], rule or facts["rule"])
+    defense = load(model).against(patch, rule)
     assert isinstance(defense.scorer, BuiltScorer)
     guard = GuardBand(slack, uncertain)
-    origin = {"model": Path(model).name, "weights_sha256": facts["weights_sha256"], "bagcert": versions()["bagcert"]}
+    digest = defense.card["weights_sha256"]
+    origin = {"model": Path(model).name, "weights_sha256": digest, "bagcert": versions()["bagcert"]}
     graph = export_defense(defense, guard, origin, defense.scorer.config.channels).SerializeToString()
     write_atomically(out, graph)
     size = f"{len(graph) / 2**20:.1f} MiB"

@@ -1,11 +1,12 @@
 """`bagcert models`: what comes with the package, and what each model was measured to prove."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from bagcert.cli.output import show_card
 from bagcert.defense import card, shipped_models
 
 
@@ -14,7 +15,7 @@ def models(
 ) -> None:
     """List the shipped models, or show the card of one."""
     if name is not None:
-        print_card(name, card(name))
+        show_card(name, card(name))
         return
     table = Table("model", "rule", "patch", "clean %", "certified %", "recipe command")
     for each in shipped_models():
@@ -23,18 +24,3 @@ def models(
         shares = (f"{100 * own[key]:.2f}" for key in ("clean", "certified"))
         table.add_row(each, facts["rule"], facts["patch"], *shares, facts["command"])
     Console().print(table)
-
-
-def print_card(name: str, facts: dict[str, Any]) -> None:
-    """One model: where it comes from, and its accuracies on the whole test set."""
-    console = Console()
-    console.print(f"[bold]{name}[/bold]: {facts['command']}")
-    console.print(
-        f"seed {facts['seed']}, {facts['seconds'] / 60:.1f} minutes on {facts['device']}, {facts['steps']} steps, "
-        f"data {facts['data']['name']} {facts['data']['digest'][:12]}"
-    )
-    table = Table("patch", "rule", "clean %", "certified %", "answered %")
-    for row in facts["test"]:
-        shares = (f"{100 * row[key]:.2f}" for key in ("clean", "certified", "answered"))
-        table.add_row(row["patch"], row["rule"], *shares)
-    console.print(table)

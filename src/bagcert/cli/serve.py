@@ -11,13 +11,11 @@ import torch
 import typer
 from torch import Tensor
 
-from bagcert.audit import Program
 from bagcert.data import cifar10, load_dataset
 from bagcert.data.base import data_folder
-from bagcert.defense import card, load
+from bagcert.defense import load
 from bagcert.errors import UsageError
-from bagcert.program import versions
-from bagcert.rows.prover import Prover
+from bagcert.program import Program, versions
 from bagcert.server import need_serving
 
 if TYPE_CHECKING:
@@ -62,12 +60,11 @@ def serve(
     if threads is not None:
         torch.set_num_threads(threads)
     with listen(host, port) as listening:  # first: while the model is loaded, connections wait, and are not turned away
-        facts = card(model)
-        defense = load(model).against(patch or facts["patch"], rule or facts["rule"])
-        Prover(defense).check()
-        about = {"weights_sha256": facts["weights_sha256"], "version": versions()["bagcert"]}
+        defense = load(model).against(patch, rule)
+        defense.check()
+        about = {"weights_sha256": str(defense.card["weights_sha256"]), "version": versions()["bagcert"]}
         served = Model(Path(model).name, defense, Program(backend, batch=defense.batch_size), about)
-        app = build_app(served, sample_pictures(str(facts["data"]["name"]), served, data_dir), token=token)
+        app = build_app(served, sample_pictures(str(defense.card["data"]["name"]), served, data_dir), token=token)
         announce(served, listening, open_to_all=token is None)
         with suppress(KeyboardInterrupt):  # raised again by uvicorn once all is answered
             uvicorn.Server(uvicorn.Config(app, **SETTINGS)).run(sockets=[listening])

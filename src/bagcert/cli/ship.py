@@ -3,16 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from bagcert.cli.certify import find_device, means
-from bagcert.cli.models import print_card
+from bagcert.cli.output import counted, show_card
 from bagcert.data import load_dataset
+from bagcert.defense import card
+from bagcert.program import find_device
 from bagcert.rows.shipping import ship as ship_run
-from bagcert.scorers.weights import load_scorer
 
 
 def ship(
@@ -24,12 +21,9 @@ def ship(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N: where the test set is certified")] = "cpu",
 ) -> None:
     """Store a run with weights of 8 bits and certify the whole test set for its card, in float32."""
-    place = find_device(device, torch.device("cpu"))
-    _, card = load_scorer(run)
-    dataset = load_dataset(card["data"]["name"], data_dir)
-    columns = ("certifying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=len(dataset.split("test")))
+    place = find_device(device)
+    dataset = load_dataset(card(run)["data"]["name"], data_dir)
+    with counted("certifying", len(dataset.split("test"))) as after_batch:
         facts = {"command": command, "beside": beside}
-        done = ship_run(run, out, dataset, place, means, facts, lambda images: progress.advance(task, images))
-    print_card(out.name, done)
+        done = ship_run(run, out, dataset, place, facts, after_batch)
+    show_card(out.name, done)

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from bagcert.cli.output import counted
 from bagcert.rows.format import parse_lines
 from bagcert.rows.verify.check import Verdict, verify_rows
 from bagcert.rows.verify.reach import field_of
@@ -18,10 +17,8 @@ def verify(
     rows: Annotated[Path, typer.Argument(help="rows written by `bagcert certify --scores`")],
 ) -> None:
     """Check every certificate again with separate, plain and slow code; exit code 1 if any does not hold."""
-    columns = ("verifying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=len(parse_lines(rows).images))
-        verdict = verify_rows(rows, lambda images: progress.advance(task, images))
+    with counted("verifying", len(parse_lines(rows).images)) as after_image:
+        verdict = verify_rows(rows, after_image)
     for line in words(verdict):
         typer.echo(line)
     if verdict.problems:

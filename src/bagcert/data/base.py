@@ -125,9 +125,9 @@ def epoch_order(length: int, epoch_seed: int | None) -> Tensor:
     return torch.randperm(length, generator=Generator().manual_seed(epoch_seed))
 
 
-def batch_seed(epoch_seed: int, number: int) -> int:
-    """A seed for the augmentation of one batch; hashed, so that neighboring batches and epochs share nothing."""
-    return int.from_bytes(hashlib.sha256(f"{epoch_seed}/{number}".encode()).digest()[:8], "big") >> 1
+def derive_seed(*parts: object) -> int:
+    """One seed from several facts; hashed, so that no two uses share their random numbers."""
+    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "big") >> 1
 
 
 def steps(length: int, batch_size: int, start: int, drop_last: bool, shard: tuple[int, int]) -> Iterator[Step]:
@@ -154,7 +154,7 @@ def draws_of_step(
     augment: Augmentation, step: Step, epoch_seed: int | None, image_size: tuple[int, int], device: torch.device
 ) -> Draws:
     """This rank's part of the random numbers of the global batch."""
-    generator = Generator(device).manual_seed(batch_seed(require_seed(epoch_seed), step.number))
+    generator = Generator(device).manual_seed(derive_seed(require_seed(epoch_seed), step.number))
     return augment.draw(step.size, image_size, generator).part(step.part)
 
 

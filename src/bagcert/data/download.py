@@ -2,9 +2,6 @@
 
 import hashlib
 import http.client
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -12,20 +9,6 @@ from urllib.request import Request, urlopen
 from rich.progress import Progress
 
 from bagcert.files import not_through_links
-
-if sys.platform != "win32":
-    import fcntl
-
-
-@contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Wait until no other process holds the folder; the system lets go when a holder dies. No lock on Windows."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w", opener=not_through_links) as file:
-        if sys.platform != "win32":
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
 
 CHUNK = 1 << 20
 TIMEOUT = 20  # seconds without a byte

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 from PIL import Image
 from rich.progress import Progress
 
 from bagcert.data.base import data_folder
 from bagcert.data.cifar10 import FOLDER, MD5, batch_folder, check_batch, read_batch
-from bagcert.data.download import FetchError, download, folder_lock
+from bagcert.data.download import FetchError, download
 from bagcert.errors import UsageError
 from bagcert.files import remove_parts, write_atomically
 
@@ -93,7 +94,7 @@ def fetch_cifar10(data_dir: Path | None, progress: Progress) -> Path:
     root = data_folder(data_dir)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with folder_lock(root):
+        with FileLock(root / ".lock"):  # one process at a time
             return complete(root, progress)
     except OSError as error:
         remedy = "free some space or choose another --data-dir"

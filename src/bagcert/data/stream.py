@@ -17,7 +17,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from bagcert.data.arrays import to_unit, upload
 from bagcert.data.augment import Augmentation
-from bagcert.data.base import Batch, Source, Step, batch_seed, draws_of_step, epoch_order, require_seed, steps
+from bagcert.data.base import Batch, Source, Step, derive_seed, draws_of_step, epoch_order, require_seed, steps
 from bagcert.errors import UsageError
 
 DEEP_GREY = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # 16 bits a pixel; Pillow opens 16-bit PNGs as one of these
@@ -124,7 +124,7 @@ class BatchReader(TorchDataset[Tensor | str]):
 
 def random_places(step: Step, epoch_seed: int) -> tuple[tuple[float, float], ...]:
     """This rank's part of the global batch's crop places, from raw PCG64 output."""
-    raw = np.random.PCG64(batch_seed(epoch_seed, step.number)).random_raw(2 * step.size)
+    raw = np.random.PCG64(derive_seed(epoch_seed, step.number)).random_raw(2 * step.size)
     unit = (raw >> np.uint64(11)) * 2.0**-53  # the usual 53 bits to [0, 1)
     return tuple((float(down), float(right)) for down, right in unit.reshape(-1, 2)[step.part])
 

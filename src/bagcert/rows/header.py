@@ -10,6 +10,7 @@ from torch import Tensor
 from bagcert.data import Dataset, FolderSettings, Framing, load_dataset
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.program import Program
 from bagcert.scorers.ablation import AblationScorer
 from bagcert.scorers.base import BuiltScorer, Scorer
 from bagcert.scorers.residual import ResidualScorer
@@ -19,9 +20,10 @@ from bagcert.threats.footprint import pair
 
 
 def describe(
-    name: str, card: dict[str, Any], defense: Defense, dataset: Dataset, split: str, place: dict[str, Any]
+    name: str, defense: Defense, dataset: Dataset, split: str, program: Program | None = None
 ) -> dict[str, Any]:
-    """Model, data and network; `place` says with which versions on which device."""
+    """Model, data, network, and by what scores are computed: by another `program` than the defense's own, if given."""
+    card = defense.card
     return {
         "kind": "certificates",
         "model": name,
@@ -34,7 +36,7 @@ def describe(
         "classes": list(dataset.classes),
         **describe_scores(defense.scorer),
         "batch_size": defense.batch_size,
-        **place,
+        **(program or defense.program).describe(),
     }
 
 

@@ -29,16 +29,9 @@ class Prover:
 
     def __init__(self, defense: Defense) -> None:
         self.defense = defense
-        self._device = next(defense.scorer.parameters()).device
+        self._device = defense.device
         self._masks = defense.rule.masks if isinstance(defense.rule, Masked | TwoMask) else None
         self._squares: list[Regions] | None = None
-
-    def check(self) -> None:
-        """Refuse a rule that does not fit the scores, before any image is read."""
-        low, high = self.defense.scorer.step.bounds
-        shape = (1, len(self.defense.classes), *self.defense.scorer.footprint.grid)
-        blank = torch.full(shape, max(low, 0), dtype=torch.int32, device=self._device)
-        self.defense.certify_integers(read_scores(blank, (low, high)), exact=False)
 
     def results(self, scores: IntegerScores, detailed: bool) -> list[list[Any]]:
         """One entry for each image, as `rows.py` describes them."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bagcert.data import Dataset
-from bagcert.defense import Defense, load
+from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, sha256, write_atomically, write_json
 from bagcert.rows.accuracy import accuracies
@@ -58,23 +58,21 @@ def ship(
     out: Path,
     dataset: Dataset,
     device: torch.device,
-    means: Callable[[Defense, torch.device], dict[str, Any]],
     facts: dict[str, Any],
     after_batch: Callable[[int], None],
 ) -> dict[str, Any]:
     """Store the run in `out`, certify all test images on the device in float32, and complete the card.
 
-    `means` says by what scores are computed, for the rows; `facts` are for the card.
+    `facts` are for the card.
     """
     store_rounded(run, out)
-    defense = load(out)
-    defense.scorer.to(device)
-    _, card = load_scorer(out)
+    defense = load(out, device)
+    card = dict(defense.card)
     if card["data"]["digest"] != dataset.digest:
         raise UsageError(f"expected the data that the run was trained on, got another digest of {dataset.name}")
     plain = out / ROWS.removesuffix(".gz")
     own = Evaluation(card["patch"], card["rule"])
-    about = describe(out.name, card, defense, dataset, "test", means(defense, device))
+    about = describe(out.name, defense, dataset, "test")
     test = dataset.split("test")
     write_rows(plain, defense, Plan(evaluations_for(defense.scorer, own), len(test)), test, about, after_batch)
     write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))

@@ -83,7 +83,7 @@ def write_rows(
     """
     provers = [Prover(defense.against(entry.patch, entry.rule)) for entry in plan.evaluations]
     for prover in provers:
-        prover.check()
+        prover.defense.check()
     evaluations = [asdict(entry) for entry in plan.evaluations]
     header = {**facts, **scores_facts(defense, provers, plan.scores), "images": plan.images, "evaluations": evaluations}
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)

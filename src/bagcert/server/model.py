@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bagcert.audit.programs import Program, prepare
+from bagcert.audit.programs import prepare
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.program import Program
 from bagcert.rules import Certificate, IntegerScores, Masked, read_scores
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.views import HidingScorer

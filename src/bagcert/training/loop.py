@@ -130,7 +130,7 @@ def train(recipe: Recipe, order: Order) -> None:
     with joined_world() as world, stop_signals() as stop:
         _tune(world.device)
         dataset = load_dataset(recipe.data.name, order.data_dir, recipe.data.folder)
-        if isinstance(dataset, FolderDataset) and dataset.broken and world.leads:
+        if isinstance(dataset, FolderDataset) and dataset.broken and world.is_main:
             folder.list_broken(list(dataset.broken.values()))
         source = dataset.split("train+validation" if order.final else "train")
         trainer = Trainer(recipe, dataset, source, order.seed, world)
@@ -138,12 +138,12 @@ def train(recipe: Recipe, order: Order) -> None:
         if resumes:
             run.restore()
         else:
-            if world.leads:  # first of all: an unwritable folder shows now, not in an hour
+            if world.is_main:  # first of all: an unwritable folder shows now, not in an hour
                 folder.write_recipe(recipe)
             if order.minutes is not None:
                 run.steps = fit_steps(trainer, run.evaluate, recipe.evaluation.times, deadline)
             run.save()
-        with Reporter(folder.path, run.step, run.steps, silent=not world.leads) as reporter:
+        with Reporter(folder.path, run.step, run.steps, silent=not world.is_main) as reporter:
             _steps(run, reporter, stop)
             run.finish()
 

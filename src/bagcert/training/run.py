@@ -27,7 +27,7 @@ from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.weights import CHECKPOINT, CONFIG, FORMAT, WEIGHTS, scorer_table
 from bagcert.training.recipe import Recipe, read_recipe
 from bagcert.training.trainer import Trainer
-from bagcert.training.validation import Accuracy, check_evaluation, validate
+from bagcert.training.validation import Accuracy, defense_of, validate
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class Run:
     def __init__(self, folder: RunFolder, trainer: Trainer, dataset: Dataset, final: bool) -> None:
         self.folder, self.trainer, self.dataset, self.final = folder, trainer, dataset, final
         self.validation = dataset.split("validation")
-        check_evaluation(trainer.scorer, len(dataset.classes), trainer.recipe.evaluation)
+        # Refuse a patch or rule that does not fit the scorer now, not at the first evaluation.
+        defense_of(trainer.scorer, dataset.classes, trainer.recipe.evaluation, trainer.world).check()
         self.step = 0
         self.steps = max(1, round(trainer.recipe.schedule.epochs * trainer.steps_per_epoch))
         self.accuracy: Accuracy | None = None
@@ -110,7 +111,7 @@ class Run:
 
     def restore(self) -> None:
         """Go on where the checkpoint ends."""
-        if self.trainer.world.leads:
+        if self.trainer.world.is_main:
             remove_parts(self.folder.checkpoint)
         tensors, facts = read_tensors(self.folder.checkpoint)
         if not self._began_as(facts.get("identity")):
@@ -136,7 +137,7 @@ class Run:
 
     def save(self) -> None:
         """Write a checkpoint, unless the weights are no numbers any more."""
-        if not self.trainer.world.leads:
+        if not self.trainer.world.is_main:
             return
         state = self.trainer.state()
         finite = torch.stack([value.isfinite().all() for value in state.values() if value.is_floating_point()])
@@ -155,13 +156,14 @@ class Run:
         """Accuracies on the validation split; with `final` its images are trained on, and the numbers flatter."""
         trainer = self.trainer
         weights = trainer.weights() if trainer.average is not None else None
-        return validate(trainer.scorer, weights, self.validation, trainer.recipe.evaluation, trainer.world)
+        evaluation = trainer.recipe.evaluation
+        return validate(trainer.scorer, weights, self.validation, self.dataset.classes, evaluation, trainer.world)
 
     def finish(self) -> None:
         """Write the final weights and their card."""
         trainer, recipe = self.trainer, self.trainer.recipe
         accuracy = self.accuracy or self.evaluate()  # none yet: resumed after the last step
-        if not trainer.world.leads:
+        if not trainer.world.is_main:
             return
         facts = {
             "classes": list(self.dataset.classes),

@@ -1,6 +1,5 @@
 """One training step, and everything that a step changes."""
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bagcert.data.augment import Augmentation
-from bagcert.data.base import Batch, Dataset, Source
+from bagcert.data.base import Batch, Dataset, Source, derive_seed
 from bagcert.distributed import World
 from bagcert.errors import UsageError
 from bagcert.scorers.ablation import AblationScorer
@@ -55,11 +54,6 @@ class Average:
 
 
 LEAST_STRIDED = 16  # channels of one block of oneDNN with AVX-512; 8 with AVX2
-
-
-def derive_seed(*parts: object) -> int:
-    """One seed from several facts; hashed, so that no two uses share their random numbers."""
-    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "big") >> 1
 
 
 def build_scorer(recipe: Recipe, dataset: Dataset) -> BuiltScorer:

@@ -1,0 +1,95 @@
+"""What several commands show: progress bars, tables of accuracies, how to continue after Ctrl-C."""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from bagcert.defense import Defense
+from bagcert.errors import UsageError
+from bagcert.rows.attacked import AttackRows, unsound_paths
+from bagcert.rows.format import Rows, summary
+
+
+@contextmanager
+def counted(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr; the function it hands out is told of each part that is done."""
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True, quiet=quiet), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+@contextmanager
+def continued(path: Path, quiet: bool = False) -> Iterator[None]:
+    """Ctrl-C keeps the rows so far and says how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not quiet:
+            again = shlex.join(sys.argv[1:])
+            typer.echo(f"stopped; the rows so far are in {path}; to go on: bagcert {again}", err=True)
+        raise typer.Exit(130) from None
+
+
+def rows_path(out: Path) -> Path:
+    """The path that a caller named for rows."""
+    if out.suffix != ".jsonl":
+        raise UsageError(f"expected --out to end in .jsonl, got {out}; `bagcert report` writes pages")
+    return out
+
+
+def show_certified(rows: Rows, defense: Defense, seconds: float) -> None:
+    """A table in percent."""
+    table = Table("patch", "rule", "clean %", "certified %", "95 %", "answered %")
+    for entry, result in zip(rows.results, summary(rows), strict=True):
+        low, high = result["interval"]
+        shares = [f"{100 * result[key]:.2f}" for key in ("clean_accuracy", "certified_accuracy")]
+        threat = defense.against(entry.patch, entry.rule).threat
+        answered = rows.accuracies(entry).answered
+        table.add_row(
+            threat.describe(), entry.rule, *shares, f"{100 * low:.1f}–{100 * high:.1f}", f"{100 * answered:.2f}"
+        )
+    console = Console(soft_wrap=True, highlight=False, width=max(100, get_terminal_size().columns))
+    console.print(table)
+    console.print(f"scores by {rows.header['arithmetic']}")
+    console.print(f"{len(rows.labels)} images of {rows.header['data']['name']} in {seconds:.0f} s; rows: {rows.path}")
+
+
+def show_card(name: str, card: dict[str, Any]) -> None:
+    """One model: where it comes from, and its accuracies on the whole test set."""
+    console = Console()
+    console.print(f"[bold]{name}[/bold]: {card['command']}")
+    console.print(
+        f"seed {card['seed']}, {card['seconds'] / 60:.1f} minutes on {card['device']}, {card['steps']} steps, "
+        f"data {card['data']['name']} {card['data']['digest'][:12]}"
+    )
+    table = Table("patch", "rule", "clean %", "certified %", "answered %")
+    for row in card["test"]:
+        shares = (f"{100 * row[key]:.2f}" for key in ("clean", "certified", "answered"))
+        table.add_row(row["patch"], row["rule"], *shares)
+    console.print(table)
+
+
+def report_unsound(rows: AttackRows, path: Path) -> None:
+    """Name every certified image that changed its class, in red, and exit with 1 if there is one."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    broken = rows.flips_of_certified.tolist()
+    for image in broken:
+        before, after = int(rows.predicted[image]), int(rows.attacked[image])
+        picture = unsound_paths(path, image)[0]
+        console.print(
+            f"certified image {image} changed from class {before} to {after}: the proof is broken; see {picture}",
+            style="bold red",
+            markup=False,
+        )
+    if broken:
+        raise typer.Exit(1)
