@@ -11,8 +11,7 @@ from bagcert.attacks import attack
 from bagcert.attacks.placements import Places
 from bagcert.audit import Audit, audit
 from bagcert.audit.audit import band
-from bagcert.audit.checks import REPEATS, behavior
-from bagcert.audit.differences import Difference
+from bagcert.audit.checks import REPEATS, Difference, behavior
 from bagcert.audit.patches import QUICK, adversarial
 from bagcert.audit.programs import arithmetic, prepare
 from bagcert.audit.report import to_object

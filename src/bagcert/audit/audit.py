@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bagcert.audit.checks import Check, behavior
-from bagcert.audit.differences import Difference
+from bagcert.audit.checks import Check, Difference, behavior
 from bagcert.audit.patches import Painted, adversarial, painted
 from bagcert.audit.programs import prepare
 from bagcert.audit.structure import structural_problems

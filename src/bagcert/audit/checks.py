@@ -4,11 +4,33 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
-from bagcert.audit.differences import Difference
 from bagcert.audit.patches import Painted
 from bagcert.audit.programs import Run
 from bagcert.shapes import Images
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How many logits were compared, how many differed in any bit, and by how much at most."""
+
+    compared: int = 0
+    moved: int = 0
+    largest: float = 0.0
+
+    @staticmethod
+    def between(before: Tensor, after: Tensor, where: Tensor | None = None) -> "Difference":
+        """Of logits [b k i j], all or those at `where` (bool, broadcast)."""
+        moved = before.view(torch.int32) != after.view(torch.int32)
+        checked = torch.ones_like(moved) if where is None else where.expand_as(moved)
+        moved = moved & checked
+        apart = (before - after).abs().nan_to_num(nan=torch.inf)[moved]
+        return Difference(int(checked.sum()), int(moved.sum()), float(apart.max()) if len(apart) else 0.0)
+
+    def __add__(self, other: "Difference") -> "Difference":
+        return Difference(self.compared + other.compared, self.moved + other.moved, max(self.largest, other.largest))
+
 
 SIZES = (1, 2, 3, 5, 8, 16, 31, 64)
 POOL = max(SIZES)

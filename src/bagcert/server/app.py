@@ -20,10 +20,9 @@ from bagcert.server.info import fact_routes, watch_routes
 from bagcert.server.limits import Limits
 from bagcert.server.metrics import Metrics
 from bagcert.server.middleware import Door
-from bagcert.server.model import Model
+from bagcert.server.model import Model, to_answer, to_place
 from bagcert.server.samples import Sample
 from bagcert.server.schemas import REFUSALS, AttackAnswer, Certified, Refused
-from bagcert.server.wording import to_answer, to_place
 from bagcert.server.worker import Service
 
 PAGE = Path(__file__).parent / "page"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bagcert.server.model import seen_in_original
 from bagcert.server.resizing import Pixels, resize
-from bagcert.server.wording import seen_in_original
 from tests.server.conftest import file_of, photos
 from tests.server.page.conftest import Opener, Served
 from tests.server.page.looking import shown_pixels
