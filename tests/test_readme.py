@@ -1,69 +1,85 @@
-"""The README's numbers are those of cards and stored rows."""
+"""The numbers in README and docs/models.md are those of cards and stored rows."""
 
-import re
+import shlex
+from itertools import pairwise
 from pathlib import Path
 
+from bagcert.config import apply_override
 from bagcert.defense import card, shipped_models
 from bagcert.rows.accuracy import accuracies
 from bagcert.rows.format import read_rows
 from studies.figures.plan import RESULTS
 from studies.rivals.results import standings
 
-README = Path(__file__).parent.parent / "README.md"
-ROW = re.compile(r"^\| `([a-z0-9-]+)` \| (\d+x\d+) \| ([a-z-]+) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)
+ROOT = Path(__file__).parent.parent
 
 
-def test_every_result_is_on_a_card() -> None:
-    rows = ROW.findall(README.read_text(encoding="utf-8"))
-    assert {name for name, *_ in rows} == set(shipped_models())
-    for name, patch, rule, clean, certified in rows:
-        found = next(row for row in card(name)["test"] if (row["patch"], row["rule"]) == (patch, rule))
-        assert (clean, certified) == (f"{100 * found['clean']:.2f}", f"{100 * found['certified']:.2f}")
+def table_rows(page: str, cells: int) -> list[list[str]]:
+    """The rows of all tables with so many cells on a page, without head and rule."""
+    lines = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in rows if len(row) == cells and row[0].startswith("`")]
+
+
+def name_of(cell: str) -> str:
+    return cell.split("`")[1]
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.2f}"
+
+
+def test_the_results_of_the_readme_are_those_of_the_rows() -> None:
+    rows = table_rows("README.md", 6)
+    assert 0 < len(rows) <= 8
+    found = {each.name: each for each in standings(ROOT / RESULTS)}
+    assert set(shipped_models()) <= {name_of(row[0]) for row in rows}
+    for name, patch, rule, clean, certified, passes in rows:
+        standing = found[name_of(name)]
+        shares = standing.at(rule, patch)
+        assert shares is not None and standing.cost is not None, name
+        assert (clean, certified) == (percent(shares.clean), percent(shares.certified)), name
+        assert passes == f"{standing.cost.passes:,}", name
+        assert standing.ours == ("(ours" in name), name
+
+
+def test_the_models_page_agrees_with_the_cards() -> None:
+    rows = table_rows("docs/models.md", 5)
+    results = [row for row in rows if not row[4].startswith("`")]
+    assert {name_of(row[0]) for row in results} == set(shipped_models())
+    for name, patch, rule, clean, certified in results:
+        (found,) = (row for row in card(name_of(name))["test"] if (row["patch"], row["rule"]) == (patch, rule))
+        assert (clean, certified) == (percent(found["clean"]), percent(found["certified"])), name
 
 
 def test_training_commands_are_those_on_the_cards() -> None:
-    text = README.read_text(encoding="utf-8")
-    for name in shipped_models():
-        assert f"| `{name}` | `{card(name)['command']}` |" in text
+    rows = {name_of(row[0]): row for row in table_rows("docs/models.md", 4)}
+    assert rows.keys() == shipped_models().keys()
+    for name, (_, _, minutes, command) in rows.items():
+        assert command == f"`{card(name)['command']}`"
+        assert minutes.startswith(f"{card(name)['seconds'] / 60:.1f}, ")
+        assert ("alone" in minutes) == (not card(name).get("beside", 0))
 
 
-def test_another_seed_is_what_its_rows_say() -> None:
-    named = re.findall(
-        r"([\d.]+) / ([\d.]+)\s+\(5x5;\s+`(studies/results/seeds/[^`]+)`\)", README.read_text(encoding="utf-8")
-    )
-    assert [path for *_, path in named] == [
-        "studies/results/seeds/pair-cifar10-1.jsonl.gz",
-        "studies/results/seeds/pair-cifar10-once-0.jsonl.gz",
-        "studies/results/seeds/pair-cifar10-once-1.jsonl.gz",
-        "studies/results/seeds/two-mask-cifar10-1.jsonl.gz",
-        "studies/results/seeds/fast-cifar10-1.jsonl.gz",
-        "studies/results/seeds/fast-cifar10-24-epochs-0.jsonl.gz",
-        "studies/results/seeds/fast-cifar10-24-epochs-1.jsonl.gz",
-    ]
-    for clean, certified, path in named:
-        rows = read_rows(README.parent / path)
-        (certificate,) = (found for entry, found in rows.results.items() if entry.patch == "5x5")
-        shares = accuracies(certificate, rows.labels)
-        assert (clean, certified) == (f"{100 * shares.clean:.2f}", f"{100 * shares.certified:.2f}")
+def test_other_seeds_are_what_their_rows_say() -> None:
+    rows = [row for row in table_rows("docs/models.md", 5) if row[4].startswith("`")]
+    assert {name_of(row[4]) for row in rows} == {f"{RESULTS}/seeds/{path.name}" for path in stored_seeds()}
+    for command, rule, clean, certified, path in rows:
+        stored = read_rows(ROOT / name_of(path))
+        (certificate,) = (
+            found for entry, found in stored.results.items() if (entry.patch, entry.rule) == ("5x5", rule)
+        )
+        shares = accuracies(certificate, stored.labels)
+        assert (clean, certified) == (percent(shares.clean), percent(shares.certified)), path
+        words = shlex.split(name_of(command))
+        assert str(stored.header["seed"]) == words[words.index("--seed") + 1], path
+        recipe = stored.header["recipe"]
+        asked = {section: dict(table) for section, table in recipe.items()}
+        for option, value in pairwise(words):
+            if option == "--set":
+                apply_override(asked, value, ())
+        assert asked == recipe, path
 
 
-def test_rivals_are_those_of_the_rows() -> None:
-    """All but the paper's own network, which has not had its hours, the best proof first."""
-    found = [standing for standing in standings(README.parent / RESULTS) if standing.name != "bagcert"]
-    lines = []
-    for standing in found:
-        shares, cost = standing.at(standing.rules[0]), standing.cost
-        assert shares is not None and cost is not None and cost.on_gpu
-        name = f"`{standing.name}` (ours)" if standing.ours else f"`{standing.name}`"
-        numbers = f"{100 * shares.clean:.2f} | {100 * shares.certified:.2f} | {cost.passes:,} | {cost.seconds:.1f}"
-        lines.append((-shares.certified, f"| {name} | {standing.rules[0]} | {numbers} |"))
-    text = README.read_text(encoding="utf-8")
-    table = text.split("<!-- rivals -->\n")[1].split("\n<!-- /rivals -->")[0]
-    assert table.splitlines()[2:] == [line for _, line in sorted(lines)]
-    training = {each.name: each.cost.training for each in found if each.cost}
-    seconds = {name: f"{each.seconds:.0f}" for name, each in training.items()}
-    theirs = sorted((seconds[each.name] for each in found if not each.ours), key=int)
-    shared = [seconds[each.name] for each in found if each.ours and training[each.name].beside]
-    (alone,) = (f"`{name}` {seconds[name]} alone" for name, each in training.items() if not each.beside)
-    spent = f"for {theirs[0]} to {theirs[-1]} seconds of a shared GPU (ours: {' and '.join(shared)}; {alone})"
-    assert spent in " ".join(text.split())
+def stored_seeds() -> list[Path]:
+    return sorted((ROOT / RESULTS / "seeds").glob("*.jsonl.gz"))
