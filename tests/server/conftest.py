@@ -17,13 +17,13 @@ from bagcert.server.resizing import Pixels
 from bagcert.server.samples import drawn_samples
 from tests.onnx.conftest import pictures, small_defense
 
-FACTS = {"weights_sha256": "0" * 64, "version": "0"}
+INFO = {"weights_sha256": "0" * 64, "version": "0"}
 LIMITS = Limits(body_bytes=2**20, files=24, pixels=2**18, side=2**10)
 
 
 def small_model(defense: Defense | None = None, backend: str = "torch") -> Model:
     served = defense or small_defense("logits", "two-mask")
-    return Model("small", served, Program(backend, batch=served.batch_size), FACTS)
+    return Model("small", served, Program(backend, batch=served.batch_size), INFO)
 
 
 def small_client(model: Model, limits: Limits = LIMITS, token: str | None = None) -> TestClient:

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from bagcert.server.limits import Limits
-from bagcert.server.middleware import Bounded, route_of
-from bagcert.server.schemas import Refused
+from bagcert.server.middleware import BoundedBody, route_of
+from bagcert.server.schemas import RequestError
 
 
-def receiving(messages: Iterator[dict[str, Any]]) -> Bounded:
+def receiving(messages: Iterator[dict[str, Any]]) -> BoundedBody:
     async def receive() -> dict[str, Any]:
         try:
             return next(messages)
         except StopIteration:
             return await asyncio.Future()  # nothing more ever comes
 
-    return Bounded(receive, Limits(body_bytes=10, body_seconds=0.0))
+    return BoundedBody(receive, Limits(body_bytes=10, body_seconds=0.0))
 
 
 def part(body: bytes, more: bool = True) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def part(body: bytes, more: bool = True) -> dict[str, Any]:
 
 
 def test_a_body_that_stops_coming_is_refused() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         asyncio.run(receiving(iter([]))())
     assert refused.value.status_code == 408
     assert refused.value.detail.startswith("expected the whole request within 0 s, got a part")
@@ -42,7 +42,7 @@ def test_a_whole_body_may_wait_for_its_answer() -> None:
         async def receive() -> dict[str, Any]:
             return next(messages)
 
-        bounded = Bounded(receive, limits)
+        bounded = BoundedBody(receive, limits)
         assert [(await bounded())["type"] for _ in range(3)] == ["http.request", "http.request", "http.disconnect"]
         assert bounded.bytes_left == 1
 

@@ -8,9 +8,9 @@ from bagcert.certify import certified_size
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.program import Program
-from bagcert.server.model import Found, Model, to_images
+from bagcert.server.model import Model, PictureResult, to_images
 from tests.onnx.conftest import small_defense
-from tests.server.conftest import FACTS, photos, small_model
+from tests.server.conftest import INFO, photos, small_model
 
 KINDS = [
     ("logits", "two-mask"),
@@ -21,9 +21,9 @@ KINDS = [
 ]
 
 
-def same(one: Found, other: Found) -> bool:
-    facts = ("predicted", "certified", "square", "lead", "weakest", "second", "rival")
-    return all(getattr(one, name) == getattr(other, name) for name in facts) and np.array_equal(
+def same(one: PictureResult, other: PictureResult) -> bool:
+    fields = ("predicted", "certified", "square", "lead", "weakest", "second", "rival")
+    return all(getattr(one, name) == getattr(other, name) for name in fields) and np.array_equal(
         one.scores, other.scores
     )
 
@@ -91,7 +91,7 @@ def test_onnxruntime_serves_its_own_scores_by_the_same_rule() -> None:
 
 def test_programs_that_are_not_audited_are_refused() -> None:
     with pytest.raises(UsageError, match="expected batches of 16, got 0; serve what is audited"):
-        Model("small", small_defense("logits", "two-mask"), Program(batch=0), FACTS)
+        Model("small", small_defense("logits", "two-mask"), Program(batch=0), INFO)
 
 
 def test_region_threats_are_refused() -> None:

@@ -9,7 +9,7 @@ from PIL import Image
 
 from bagcert.server.images import read_picture
 from bagcert.server.resizing import Pixels
-from bagcert.server.schemas import Refused
+from bagcert.server.schemas import RequestError
 from tests.server.conftest import LIMITS, file_of, photos
 from tests.server.files import bad_files, deep_grey, good_files, many_scans, png, rotated, saved, scene
 
@@ -81,6 +81,6 @@ def test_pixels_that_a_png_leaves_out_are_black() -> None:
 
 def test_scans_are_counted() -> None:
     assert read(many_scans(20)).shape == (12, 12, 3)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         read(many_scans(80))
     assert "expected a JPEG of up to 64 scans, got more" in refused.value.detail

@@ -7,12 +7,12 @@ import pytest
 
 from bagcert.server.resizing import (
     Pixels,
-    back,
     longest,
+    patch_in_original,
     reach,
     resize,
-    seen_from,
-    square_seen_from,
+    source_range,
+    square_in_original,
     weights,
 )
 
@@ -51,7 +51,7 @@ def test_every_new_pixel_is_the_average_over_its_area(original: tuple[int, int],
 def test_a_picture_of_the_right_size_stays_as_it_is() -> None:
     pixels = noise(12, 9, 3)
     assert np.array_equal(resize(pixels, (12, 9)), pixels)
-    assert longest(12, 12, 5) == 5 and seen_from((12, 9), (12, 9), (5, 3)) == (5, 3)
+    assert longest(12, 12, 5) == 5 and patch_in_original((12, 9), (12, 9), (5, 3)) == (5, 3)
 
 
 def test_channels_are_resized_alike() -> None:
@@ -73,7 +73,7 @@ def test_no_patch_of_the_original_touches_more_than_the_patch_of_the_network(
     original: tuple[int, int], network: tuple[int, int], patch: tuple[int, int]
 ) -> None:
     """Every placement, black and white inverted: what changes fits into the served patch."""
-    height, width = seen_from(original, network, patch)
+    height, width = patch_in_original(original, network, patch)
     black = np.zeros((*original, 1), np.uint8)
     before = resize(black, network)
     for row in range(original[0] - height + 1 if height else 0):
@@ -107,18 +107,18 @@ def test_one_more_line_touches_too_much(inputs: int, allowed: int) -> None:
 
 
 def test_squares_take_the_best_of_the_proven_patches() -> None:
-    assert square_seen_from((64, 64), (32, 32), ((5, 5),)) == 9  # ten pixels may straddle a sixth
-    assert square_seen_from((64, 64), (32, 32), ((1, 24), (3, 3))) == 5
-    assert square_seen_from((100, 100), (32, 32), ((1, 24),)) == 0  # a single pixel may straddle two rows
-    assert square_seen_from((64, 64), (32, 32), ()) == 0 == square_seen_from((64, 64), (32, 32), ((0, 0),))
+    assert square_in_original((64, 64), (32, 32), ((5, 5),)) == 9  # ten pixels may straddle a sixth
+    assert square_in_original((64, 64), (32, 32), ((1, 24), (3, 3))) == 5
+    assert square_in_original((100, 100), (32, 32), ((1, 24),)) == 0  # a single pixel may straddle two rows
+    assert square_in_original((64, 64), (32, 32), ()) == 0 == square_in_original((64, 64), (32, 32), ((0, 0),))
 
 
 def test_a_patch_larger_than_the_picture_is_the_picture() -> None:
-    assert seen_from((3, 40), (12, 12), (12, 12)) == (3, 40)
+    assert patch_in_original((3, 40), (12, 12), (12, 12)) == (3, 40)
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(40, 12), (12, 12), (5, 12), (31, 12)])
 def test_the_way_back_names_the_pixels_that_enter(inputs: int, outputs: int) -> None:
     for start in range(outputs - 2):
         used = np.flatnonzero(weights(inputs, outputs)[start : start + 3].any(axis=0))
-        assert back(start, 3, inputs, outputs) == (used[0], len(used))
+        assert source_range(start, 3, inputs, outputs) == (used[0], len(used))

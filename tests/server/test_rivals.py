@@ -15,7 +15,7 @@ from bagcert.server.attacking import AttackJob, attack_picture, parse_patch
 from bagcert.server.limits import Limits
 from bagcert.server.model import Model, to_images
 from tests.onnx.conftest import NAMES
-from tests.server.conftest import FACTS, photos, small_model
+from tests.server.conftest import INFO, photos, small_model
 
 KINDS: dict[str, tuple[NetworkConfig, str]] = {
     "strided": (ResidualConfig(classes=3, width=4, kernels=(3, 1), strides=(2, 1), paths=1, shake=False), "two-mask"),
@@ -53,4 +53,4 @@ def test_answers_and_attacks(name: str) -> None:
 
 def test_views_are_served_by_torch_only() -> None:
     with pytest.raises(UsageError, match="expected a network that scores in one pass for backend onnx, got views"):
-        Model("views", built("cleanser"), Program("onnx", batch=4), FACTS)
+        Model("views", built("cleanser"), Program("onnx", batch=4), INFO)

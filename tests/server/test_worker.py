@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bagcert.server.worker import Batcher, Full, Stage
+from bagcert.server.worker import Batcher, QueueFull, Stage
 
 
 class Doubler:
@@ -34,8 +34,8 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(test)
 
 
-def opened(doubler: Doubler, size: int = 4, most_waiting: int = 100) -> Batcher[int, list[int], int]:
-    batcher = Batcher(Stage(doubler, 1), Stage(one_less, 1), size, most_waiting)
+def opened(doubler: Doubler, size: int = 4, max_waiting: int = 100) -> Batcher[int, list[int], int]:
+    batcher = Batcher(Stage(doubler, 1), Stage(one_less, 1), size, max_waiting)
     batcher.start()
     return batcher
 
@@ -68,12 +68,12 @@ def test_what_comes_meanwhile_is_run_together_and_in_order() -> None:
 def test_what_does_not_fit_is_refused_whole() -> None:
     async def test() -> None:
         doubler = Doubler()
-        batcher = opened(doubler, most_waiting=2)
+        batcher = opened(doubler, max_waiting=2)
         first = asyncio.create_task(batcher.answers([0]))
         await doubler.busy()
         second = asyncio.create_task(batcher.answers([1]))
         await asyncio.sleep(0)
-        with pytest.raises(Full):
+        with pytest.raises(QueueFull):
             await batcher.answers([2, 3])
         third = asyncio.create_task(batcher.answers([4]))
         doubler.let_go.set()
@@ -91,7 +91,7 @@ def test_closing_answers_what_was_accepted_and_takes_no_more() -> None:
         await doubler.busy()
         closing = asyncio.create_task(batcher.close())
         await asyncio.sleep(0)
-        with pytest.raises(Full):
+        with pytest.raises(QueueFull):
             await batcher.answers([10])
         doubler.let_go.set()
         await closing

@@ -9,10 +9,10 @@ from bagcert.audit.audit import Audit
 from bagcert.onnx.guard import GuardBand
 
 
-def to_object(audit: Audit, facts: dict[str, Any]) -> dict[str, Any]:
+def to_object(audit: Audit, info: dict[str, Any]) -> dict[str, Any]:
     """What `--json` prints; differences are in logits."""
     return {
-        **facts,
+        **info,
         "program": str(audit.program),
         "passed": audit.passed,
         "checks": [

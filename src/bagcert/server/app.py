@@ -16,13 +16,13 @@ from starlette.types import Receive, Scope, Send
 from bagcert.errors import UsageError
 from bagcert.server.attacking import AttackJob, parse_patch
 from bagcert.server.images import to_png
-from bagcert.server.info import fact_routes, watch_routes
+from bagcert.server.info import info_routes, monitoring_routes
 from bagcert.server.limits import Limits
 from bagcert.server.metrics import Metrics
-from bagcert.server.middleware import Door
-from bagcert.server.model import Model, to_answer, to_place
+from bagcert.server.middleware import Middleware
+from bagcert.server.model import Model, to_answer, to_rectangle
 from bagcert.server.samples import Sample
-from bagcert.server.schemas import REFUSALS, AttackAnswer, Certified, Refused
+from bagcert.server.schemas import ERRORS, AttackAnswer, Certified, RequestError
 from bagcert.server.worker import Service
 
 PAGE = Path(__file__).parent / "page"
@@ -44,16 +44,16 @@ def build_app(
     app = FastAPI(
         title="bagcert",
         description="Classes of pictures with proofs that no patch changes them.",
-        version=model.facts["version"],
+        version=model.info["version"],
         lifespan=lifespan,
         docs_url=None,  # those pages load scripts from elsewhere
         redoc_url=None,
     )
-    app.add_middleware(Door, limits=bounds, metrics=metrics, token=token)
-    app.add_exception_handler(RequestValidationError, tell_what_is_wrong)
-    app.include_router(certify_routes(service), responses=REFUSALS)
-    app.include_router(fact_routes(model, samples, bounds))
-    app.include_router(watch_routes(metrics))
+    app.add_middleware(Middleware, limits=bounds, metrics=metrics, token=token)
+    app.add_exception_handler(RequestValidationError, invalid_value)
+    app.include_router(certify_routes(service), responses=ERRORS)
+    app.include_router(info_routes(model, samples, bounds))
+    app.include_router(monitoring_routes(metrics))
     add_page(app)
     return app
 
@@ -83,7 +83,9 @@ def certify_routes(service: Service) -> APIRouter:
     ) -> Certified:
         """The class of each picture, and what is proven about it."""
         if scores and len(files) > most_maps:
-            raise Refused(413, f"expected up to {most_maps} files with scores, got {len(files)}; send several requests")
+            raise RequestError(
+                413, f"expected up to {most_maps} files with scores, got {len(files)}; send several requests"
+            )
         async with service.in_time():
             pictures = await service.read([file.file for file in files])
             found = await service.certify([pixels for pixels, _ in pictures])
@@ -108,7 +110,7 @@ def certify_routes(service: Service) -> APIRouter:
         try:
             threat = await asyncio.to_thread(parse_patch, patch or str(model.defense.threat), model.defense, limits)
         except UsageError as error:
-            raise Refused(422, str(error)) from None
+            raise RequestError(422, str(error)) from None
         async with service.in_time():
             ((pixels, size),) = await service.read([file.file])
             (clean,) = await service.certify([pixels])
@@ -116,7 +118,7 @@ def certify_routes(service: Service) -> APIRouter:
             (attacked,) = await service.certify([result.pixels])
         return AttackAnswer(
             patch=str(threat),
-            placement=to_place(result.placement),
+            placement=to_rectangle(result.placement),
             steps=result.steps,
             proven=result.proven,
             changed=clean.predicted != attacked.predicted,
@@ -128,7 +130,7 @@ def certify_routes(service: Service) -> APIRouter:
     return router
 
 
-async def tell_what_is_wrong(_: Request, error: Exception) -> JSONResponse:
+async def invalid_value(_: Request, error: Exception) -> JSONResponse:
     """A wrong value in one line, like every other refusal."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]

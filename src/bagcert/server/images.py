@@ -8,7 +8,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from bagcert.server.limits import Limits
 from bagcert.server.resizing import Pixels
-from bagcert.server.schemas import Refused
+from bagcert.server.schemas import RequestError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 MODES = {1: "L", 3: "RGB"}
@@ -29,33 +29,33 @@ def read_picture(file: IO[bytes], channels: int, limits: Limits) -> Pixels:
             picture.load()
             ImageOps.exif_transpose(picture, in_place=True)
             return to_pixels(picture, MODES[channels])
-    except Refused:
+    except RequestError:
         raise
     except UnidentifiedImageError:
-        raise Refused(415, f"expected a picture as {', '.join(FORMATS)}, got another file; convert it") from None
+        raise RequestError(415, f"expected a picture as {', '.join(FORMATS)}, got another file; convert it") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError):
-        raise Refused(413, f"expected up to {limits.pixels} pixels, got more; send a smaller picture") from None
+        raise RequestError(413, f"expected up to {limits.pixels} pixels, got more; send a smaller picture") from None
     except Exception as error:  # Pillow's parsers raise whatever a file that lies about itself leads them to
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise Refused(422, f"expected a whole picture, got a broken one ({told}); send it again") from None
+        raise RequestError(422, f"expected a whole picture, got a broken one ({told}); send it again") from None
 
 
 def check_kind(picture: Image.Image, content: bytes) -> None:
     """Refuse what is more than one picture, or costs as much to decode."""
     # A phone's JPEG may carry previews behind the picture itself, as "frames" of format MPO.
     if getattr(picture, "is_animated", False) and picture.format != "MPO":
-        raise Refused(422, "expected a still picture, got an animated one; send one frame")
+        raise RequestError(422, "expected a still picture, got an animated one; send one frame")
     if picture.format in ("JPEG", "MPO") and content.count(START_OF_SCAN) > MOST_SCANS:
-        raise Refused(422, f"expected a JPEG of up to {MOST_SCANS} scans, got more; save it again")
+        raise RequestError(422, f"expected a JPEG of up to {MOST_SCANS} scans, got more; save it again")
 
 
 def check_size(size: tuple[int, int], limits: Limits) -> None:
     """Refuse by what the header says, before anything is decoded."""
     width, height = size
     if width < 1 or height < 1:
-        raise Refused(422, f"expected a picture of at least 1x1 pixels, got {height}x{width}; send another")
+        raise RequestError(422, f"expected a picture of at least 1x1 pixels, got {height}x{width}; send another")
     if width * height > limits.pixels or max(size) > limits.side:
-        raise Refused(
+        raise RequestError(
             413,
             f"expected up to {limits.pixels} pixels and {limits.side} a side, got {height}x{width}; "
             "send a smaller picture",

@@ -13,18 +13,18 @@ from bagcert.server.metrics import CONTENT_TYPE_LATEST, Metrics
 from bagcert.server.model import Model
 from bagcert.server.resizing import FILTER
 from bagcert.server.samples import Sample
-from bagcert.server.schemas import REFUSALS, Health, ModelAnswer, Problem, Refused, SampleAnswer
+from bagcert.server.schemas import ERRORS, ErrorAnswer, Health, ModelAnswer, RequestError, SampleAnswer
 
 PNG: dict[int | str, dict[str, Any]] = {
     200: {"content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}},
-    404: {"model": Problem, "description": "no such sample"},
+    404: {"model": ErrorAnswer, "description": "no such sample"},
 }
 
 
-def fact_routes(model: Model, samples: Sequence[Sample], limits: Limits) -> APIRouter:
+def info_routes(model: Model, samples: Sequence[Sample], limits: Limits) -> APIRouter:
     """What is served, and pictures to try it with."""
     router = APIRouter()
-    refused: dict[int | str, dict[str, Any]] = {401: REFUSALS[401], 503: REFUSALS[503]}
+    refused: dict[int | str, dict[str, Any]] = {401: ERRORS[401], 503: ERRORS[503]}
 
     @router.get("/v1/model", responses=refused)
     async def about() -> ModelAnswer:
@@ -45,8 +45,8 @@ def fact_routes(model: Model, samples: Sequence[Sample], limits: Limits) -> APIR
             arithmetic=str(model.program),
             threads=torch.get_num_threads(),
             resize_filter=FILTER,
-            weights_sha256=model.facts["weights_sha256"],
-            version=model.facts["version"],
+            weights_sha256=model.info["weights_sha256"],
+            version=model.info["version"],
             limits={
                 "body_bytes": limits.body_bytes,
                 "files": limits.files,
@@ -61,17 +61,17 @@ def fact_routes(model: Model, samples: Sequence[Sample], limits: Limits) -> APIR
         """Pictures to try."""
         return [SampleAnswer(index=i, name=each.name, url=f"/v1/samples/{i}") for i, each in enumerate(samples)]
 
-    @router.get("/v1/samples/{index}", response_class=Response, responses={**refused, **PNG, 422: REFUSALS[422]})
+    @router.get("/v1/samples/{index}", response_class=Response, responses={**refused, **PNG, 422: ERRORS[422]})
     async def sample(index: Annotated[int, PathParameter(ge=0)]) -> Response:
         """One of them as a PNG file."""
         if index >= len(samples):
-            raise Refused(404, f"expected a sample in 0..{len(samples) - 1}, got {index}; see /v1/samples")
+            raise RequestError(404, f"expected a sample in 0..{len(samples) - 1}, got {index}; see /v1/samples")
         return Response(to_png(samples[index].pixels), media_type="image/png")
 
     return router
 
 
-def watch_routes(metrics: Metrics) -> APIRouter:
+def monitoring_routes(metrics: Metrics) -> APIRouter:
     """What operators ask."""
     router = APIRouter()
 
@@ -80,9 +80,7 @@ def watch_routes(metrics: Metrics) -> APIRouter:
         """Up, with the model loaded and warm."""
         return Health(status="ok")
 
-    @router.get(
-        "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, 401: REFUSALS[401]}
-    )
+    @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, 401: ERRORS[401]})
     async def numbers() -> Response:
         """Counts for Prometheus."""
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)

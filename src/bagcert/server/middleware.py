@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bagcert.server.limits import Limits
 from bagcert.server.metrics import Metrics
-from bagcert.server.schemas import Refused
+from bagcert.server.schemas import RequestError
 
 HEADERS = {
     # The page brings all it needs: nothing is loaded from, or sent to, anywhere else.
@@ -25,13 +25,13 @@ GUARDED = ("/v1/", "/metrics")  # what a token is needed for
 ROUTES = ("/v1/certify", "/v1/attack", "/v1/model", "/v1/samples", "/health", "/metrics", "/openapi.json", "/")
 
 
-class Door:
+class Middleware:
     """Wraps the application: it counts, guards, and adds what every answer carries."""
 
     def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, token: str | None) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
         self.expected = None if token is None else f"Bearer {token}".encode()
-        self.inside = 0
+        self.in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,20 +50,20 @@ class Door:
 
         try:
             self.check(scope)
-        except Refused as refused:
+        except RequestError as refused:
             headers = {**(refused.headers or {}), **CLOSE}
             await JSONResponse({"detail": refused.detail}, refused.status_code, headers)(scope, receive, answer)
             return
-        self.inside += 1
+        self.in_flight += 1
         try:
-            await self.app(scope, Bounded(receive, self.limits), answer)
+            await self.app(scope, BoundedBody(receive, self.limits), answer)
         except Exception:
             if not started:  # so that it is counted, and carries the headers of every answer
                 words = "expected no mistake of the server, got one; its log says which"
                 await JSONResponse({"detail": words}, 500, CLOSE)(scope, receive, answer)
             raise  # into the log
         finally:
-            self.inside -= 1
+            self.in_flight -= 1
 
     def check(self, scope: Scope) -> None:
         """Refuse by what the request's head says."""
@@ -72,15 +72,15 @@ class Door:
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, self.expected):
                 words = "expected 'Authorization: Bearer TOKEN', got none or another; ask the operator"
-                raise Refused(401, words, {"WWW-Authenticate": "Bearer"})
+                raise RequestError(401, words, {"WWW-Authenticate": "Bearer"})
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self.limits.body_bytes:
             raise too_large(self.limits)
-        if scope["path"].startswith("/v1/") and self.inside >= self.limits.requests:
+        if scope["path"].startswith("/v1/") and self.in_flight >= self.limits.requests:
             raise busy(self.limits)
 
 
-class Bounded:
+class BoundedBody:
     """A body that ends in time and within its size, whatever its head promised."""
 
     def __init__(self, receive: Receive, limits: Limits) -> None:
@@ -94,7 +94,7 @@ class Bounded:
         try:
             message = await asyncio.wait_for(self.receive(), max(0.0, self.ends - time.monotonic()))
         except TimeoutError:
-            raise Refused(
+            raise RequestError(
                 408,
                 f"expected the whole request within {self.limits.body_seconds:g} s, got a part; send less, or faster",
                 CLOSE,
@@ -106,14 +106,14 @@ class Bounded:
         return message
 
 
-def too_large(limits: Limits) -> Refused:
+def too_large(limits: Limits) -> RequestError:
     words = f"expected a request of up to {limits.body_bytes} bytes, got more; send fewer or smaller files"
-    return Refused(413, words, CLOSE)
+    return RequestError(413, words, CLOSE)
 
 
-def busy(limits: Limits) -> Refused:
+def busy(limits: Limits) -> RequestError:
     words = "expected a free place, got a full queue; try again later"
-    return Refused(503, words, {"Retry-After": str(limits.retry_seconds)})
+    return RequestError(503, words, {"Retry-After": str(limits.retry_seconds)})
 
 
 def route_of(path: str) -> str:

@@ -16,15 +16,15 @@ from bagcert.program import Program
 from bagcert.rules import Certificate, IntegerScores, Masked, read_scores
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.views import HidingScorer
-from bagcert.server.resizing import Pixels, back, seen_from, square_seen_from
-from bagcert.server.schemas import Answer, Original, Place
+from bagcert.server.resizing import Pixels, patch_in_original, source_range, square_in_original
+from bagcert.server.schemas import Answer, Original, Rectangle
 from bagcert.shapes import Images
 from bagcert.threats import RectangleThreat
 from bagcert.threats.threat import Placement, Size
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class PictureResult:
     """What is known of one picture, in the network's own pixels."""
 
     predicted: int
@@ -45,12 +45,12 @@ class Model:
     the network, in batches of that size as well, and the same rule is given those scores.
     """
 
-    def __init__(self, name: str, defense: Defense, program: Program, facts: dict[str, str]) -> None:
+    def __init__(self, name: str, defense: Defense, program: Program, info: dict[str, str]) -> None:
         if not isinstance(defense.scorer, BuiltScorer) or not isinstance(defense.threat, RectangleThreat):
             raise UsageError("expected a trained model against rectangles, got another; serve a model by its name")
         if program.batch != defense.batch_size:
             raise UsageError(f"expected batches of {defense.batch_size}, got {program.batch}; serve what is audited")
-        self.name, self.defense, self.program, self.facts = name, defense, program, facts
+        self.name, self.defense, self.program, self.info = name, defense, program, info
         self.channels = defense.scorer.config.channels
         self.image_size: Size = defense.scorer.footprint.image_size
         self.score_numbers = len(defense.classes) * math.prod(defense.scorer.footprint.grid)  # in one map
@@ -60,17 +60,17 @@ class Model:
         self._smaller = {side: facing(defense, RectangleThreat(self.image_size, ((side, side),))) for side in sides}
         self.scores = defense.scores if program.backend == "torch" else onnx_scores(defense, program, self.channels)
 
-    def answer(self, pictures: list[Pixels]) -> list[Found]:
+    def answer(self, pictures: list[Pixels]) -> list[PictureResult]:
         """What the defense says of each picture, all of the network's size."""
-        return self.judge(self.scores(to_images(pictures)))
+        return self.answer_from_scores(self.scores(to_images(pictures)))
 
-    def judge(self, scores: IntegerScores) -> list[Found]:
+    def answer_from_scores(self, scores: IntegerScores) -> list[PictureResult]:
         """The same from scores: whole numbers, so that here threads and batches change nothing."""
         found = self.defense.certify_integers(scores)
         assert found.lead is not None and found.weakest_region is not None and found.weakest_class is not None
         squares = self.squares(scores, found)
         return [
-            Found(
+            PictureResult(
                 predicted=int(found.predicted[index]),
                 certified=bool(found.certified[index]),
                 square=int(squares[index]),
@@ -130,13 +130,13 @@ def onnx_scores(defense: Defense, program: Program, channels: int) -> Callable[[
     return lambda images: read_scores(step.fixed(run(images)), step.bounds)
 
 
-def to_answer(model: Model, found: Found, original: Size, scores: bool, fail_safe: bool) -> Answer:
+def to_answer(model: Model, found: PictureResult, original: Size, scores: bool, fail_safe: bool) -> Answer:
     """The answer to one picture that was sent at size `original`.
 
     In fail-safe mode the class is given only where it is proven, and in the picture's own pixels, too: where resizing
     spreads every single pixel beyond the patch, nothing is proven of the picture that was sent.
     """
-    seen = seen_in_original(model, found, original)
+    seen = to_original(model, found, original)
     given = not fail_safe or (found.certified and seen.square > 0)
     return Answer(
         class_index=found.predicted if given else None,
@@ -145,30 +145,31 @@ def to_answer(model: Model, found: Found, original: Size, scores: bool, fail_saf
         square=found.square,
         lead=found.lead,
         rival=model.defense.classes[found.rival],
-        weakest=to_place(found.weakest),
-        second=None if found.second is None else to_place(found.second),
+        weakest=to_rectangle(found.weakest),
+        second=None if found.second is None else to_rectangle(found.second),
         original=seen,
         scores=found.scores.tolist() if scores else None,
     )
 
 
-def seen_in_original(model: Model, found: Found, original: Size) -> Original:
+def to_original(model: Model, found: PictureResult, original: Size) -> Original:
     """The certificate, through the resize."""
-    threat = [seen_from(original, model.image_size, shape) for shape in model.shapes]
+    threat = [patch_in_original(original, model.image_size, shape) for shape in model.shapes]
     fitting = [f"{height}x{width}" for height, width in threat if height]
     proven = (*(model.shapes if found.certified else ()), (found.square, found.square))
     (row, height), (column, width) = (
-        back(found.weakest[axis], found.weakest[axis + 2], original[axis], model.image_size[axis]) for axis in (0, 1)
+        source_range(found.weakest[axis], found.weakest[axis + 2], original[axis], model.image_size[axis])
+        for axis in (0, 1)
     )
     return Original(
         height=original[0],
         width=original[1],
         resized=original != model.image_size,
         threat="+".join(dict.fromkeys(fitting)) or "none",
-        square=square_seen_from(original, model.image_size, proven),
-        weakest=Place(row=row, column=column, height=height, width=width),
+        square=square_in_original(original, model.image_size, proven),
+        weakest=Rectangle(row=row, column=column, height=height, width=width),
     )
 
 
-def to_place(placement: Placement) -> Place:
-    return Place(**placement._asdict())
+def to_rectangle(placement: Placement) -> Rectangle:
+    return Rectangle(**placement._asdict())

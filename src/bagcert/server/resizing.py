@@ -15,7 +15,7 @@ in {o : W_rows[o, i'] > 0 for some i' in i..i+p-1}. Intervals of inputs are cons
 run of some length, and the longest over all i is `reach(p)`. The same holds for columns. A rectangle of the picture
 with reach_rows <= h and reach_columns <= w lies, after resizing, inside some h x w patch of the network's image: a run
 of at most h rows inside the image is part of a run of just h rows. Hence a certificate against h x w patches in the
-network's pixels is one against every such rectangle in the picture's own pixels (`seen_from`).
+network's pixels is one against every such rectangle in the picture's own pixels (`patch_in_original`).
 """
 
 from functools import lru_cache
@@ -77,7 +77,7 @@ def longest(inputs: int, outputs: int, allowed: int) -> int:
     return low
 
 
-def seen_from(original: Size, network: Size, patch: Size) -> Size:
+def patch_in_original(original: Size, network: Size, patch: Size) -> Size:
     """The largest rectangle of the original whose every placement lies, resized, inside a placement of the patch.
 
     (0, 0) where not even one pixel does.
@@ -86,12 +86,12 @@ def seen_from(original: Size, network: Size, patch: Size) -> Size:
     return (height, width) if height and width else (0, 0)
 
 
-def square_seen_from(original: Size, network: Size, patches: tuple[Size, ...]) -> int:
+def square_in_original(original: Size, network: Size, patches: tuple[Size, ...]) -> int:
     """The side of the largest such square for any of the patches, all of which are certified; 0 where there is none."""
-    return max((min(seen_from(original, network, patch)) for patch in patches), default=0)
+    return max((min(patch_in_original(original, network, patch)) for patch in patches), default=0)
 
 
-def back(row: int, length: int, inputs: int, outputs: int) -> tuple[int, int]:
+def source_range(row: int, length: int, inputs: int, outputs: int) -> tuple[int, int]:
     """Start and length of the inputs that a run of outputs is made of."""
     start = row * inputs // outputs
     return start, -(-(row + length) * inputs // outputs) - start

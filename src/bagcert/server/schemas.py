@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 
-class Place(BaseModel):
+class Rectangle(BaseModel):
     """A rectangle of pixels."""
 
     row: int
@@ -27,7 +27,7 @@ class Original(BaseModel):
     resized: bool
     threat: str = Field(description="the served threat in these pixels, as 12x12; 'none' where not one pixel fits")
     square: int = Field(description="side of the largest square, in these pixels, that the answer is proven against")
-    weakest: Place = Field(description="the pixels that the weakest place is made of")
+    weakest: Rectangle = Field(description="the pixels that the weakest place is made of")
 
 
 class Answer(BaseModel):
@@ -41,8 +41,8 @@ class Answer(BaseModel):
     )
     lead: int = Field(description="what the worst attack leaves of the lead, in score units; certified when above 0")
     rival: str = Field(description="the class that comes closest")
-    weakest: Place = Field(description="where the proof is weakest, in the network's pixels")
-    second: Place | None = Field(description="for rules with pairs of masks: the second place")
+    weakest: Rectangle = Field(description="where the proof is weakest, in the network's pixels")
+    second: Rectangle | None = Field(description="for rules with pairs of masks: the second place")
     original: Original
     scores: list[list[list[int]]] | None = Field(
         default=None, description="on request: the score map, [class][row][column], in score units"
@@ -63,7 +63,7 @@ class AttackAnswer(BaseModel):
     """What came of one attack. `proven` and `changed` together would be a broken proof."""
 
     patch: str
-    placement: Place = Field(description="where the patch was painted, in the network's pixels")
+    placement: Rectangle = Field(description="where the patch was painted, in the network's pixels")
     steps: int = Field(description="taken; fewer than asked where the class changed before")
     proven: bool = Field(description="no patch of this size, anywhere, changes the class of the clean picture")
     changed: bool = Field(description="the attacked picture has another class")
@@ -102,7 +102,7 @@ class SampleAnswer(BaseModel):
     url: str
 
 
-class Problem(BaseModel):
+class ErrorAnswer(BaseModel):
     """Why there is no answer: "expected …, got …; do …"."""
 
     detail: str
@@ -114,16 +114,16 @@ class Health(BaseModel):
     status: str
 
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "the body is no form"},
-    401: {"model": Problem, "description": "a token is needed"},
-    408: {"model": Problem, "description": "the request took too long to arrive"},
-    413: {"model": Problem, "description": "too many bytes, files or pixels"},
-    415: {"model": Problem, "description": "no picture of a known kind"},
-    422: {"model": Problem, "description": "a broken picture or a wrong value"},
-    503: {"model": Problem, "description": "too much is waiting; Retry-After says when to come again"},
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorAnswer, "description": "the body is no form"},
+    401: {"model": ErrorAnswer, "description": "a token is needed"},
+    408: {"model": ErrorAnswer, "description": "the request took too long to arrive"},
+    413: {"model": ErrorAnswer, "description": "too many bytes, files or pixels"},
+    415: {"model": ErrorAnswer, "description": "no picture of a known kind"},
+    422: {"model": ErrorAnswer, "description": "a broken picture or a wrong value"},
+    503: {"model": ErrorAnswer, "description": "too much is waiting; Retry-After says when to come again"},
 }
 
 
-class Refused(HTTPException):
+class RequestError(HTTPException):
     """A request that is turned down; `detail` is for the one who sent it."""

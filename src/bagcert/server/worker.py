@@ -17,17 +17,17 @@ from bagcert.server.images import read_picture
 from bagcert.server.limits import Limits
 from bagcert.server.metrics import Metrics
 from bagcert.server.middleware import busy
-from bagcert.server.model import Found, Model, to_images
+from bagcert.server.model import Model, PictureResult, to_images
 from bagcert.server.resizing import Pixels, resize
-from bagcert.server.schemas import Refused
+from bagcert.server.schemas import RequestError
 from bagcert.threats.threat import Size
 
 Job = TypeVar("Job")
-Half = TypeVar("Half")
+Intermediate = TypeVar("Intermediate")
 Answer = TypeVar("Answer")
 
 
-class Full(Exception):
+class QueueFull(Exception):
     """More is waiting than is allowed."""
 
 
@@ -39,7 +39,7 @@ class Stage(Generic[Job, Answer]):
     threads: int
 
 
-class Batcher(Generic[Job, Half, Answer]):
+class Batcher(Generic[Job, Intermediate, Answer]):
     """Runs jobs in the order they came, up to `size` at once, in two stages that work at the same time.
 
     It never waits for a batch to fill: while one batch runs the next one gathers. The second stage gives one answer for
@@ -48,12 +48,12 @@ class Batcher(Generic[Job, Half, Answer]):
 
     def __init__(
         self,
-        first: Stage[list[Job], Half],
-        second: Stage[Half, list[Answer]],
+        first: Stage[list[Job], Intermediate],
+        second: Stage[Intermediate, list[Answer]],
         size: int,
-        most_waiting: int,
+        max_waiting: int,
     ) -> None:
-        self._first, self._second, self._size, self._most_waiting = first, second, size, most_waiting
+        self._first, self._second, self._size, self._most_waiting = first, second, size, max_waiting
         self._waiting: deque[tuple[Job, asyncio.Future[Answer]]] = deque()
         self._woken = asyncio.Event()
         self._closing = False
@@ -82,9 +82,9 @@ class Batcher(Generic[Job, Half, Answer]):
             thread.shutdown()
 
     async def answers(self, jobs: list[Job]) -> list[Answer]:
-        """The answers to the jobs, in their order; raises `Full` and takes none of them where too many wait."""
+        """The answers to the jobs, in their order; raises `QueueFull` and takes none of them where too many wait."""
         if self._closing or self.waiting + len(jobs) > self._most_waiting:
-            raise Full
+            raise QueueFull
         loop = asyncio.get_running_loop()
         entries: list[tuple[Job, asyncio.Future[Answer]]] = [(job, loop.create_future()) for job in jobs]
         self._waiting.extend(entries)
@@ -111,7 +111,7 @@ class Batcher(Generic[Job, Half, Answer]):
         if self._finishing is not None:
             await self._finishing
 
-    async def _finish(self, half: asyncio.Future[Half], futures: "list[asyncio.Future[Answer]]") -> None:
+    async def _finish(self, half: asyncio.Future[Intermediate], futures: "list[asyncio.Future[Answer]]") -> None:
         loop = asyncio.get_running_loop()
         try:
             found = await loop.run_in_executor(self._threads[1], self._second.run, await half)
@@ -145,7 +145,7 @@ class Service:
         threads = torch.get_num_threads()
         # The rule adds whole numbers in many small steps, for which a second thread only makes the first one wait: with
         # two on busy cores it took 300 to 1,400 ms a batch, with one 30.
-        network, rule = Stage(self._scores, threads), Stage(model.judge, 1)
+        network, rule = Stage(self._scores, threads), Stage(model.answer_from_scores, 1)
         self._images = Batcher(network, rule, model.defense.batch_size, limits.waiting_images)
         # Threads of their own: an attack takes seconds, and certificates must not wait for it.
         attack, shown = Stage(self._attack, threads), Stage(list[AttackResult].copy, 1)  # no second step
@@ -167,17 +167,17 @@ class Service:
     async def read(self, files: Sequence[IO[bytes]]) -> list[tuple[Pixels, Size]]:
         """Each file as a picture of the network's size, and the size it came in."""
         if not 1 <= len(files) <= self.limits.files:
-            raise Refused(413, f"expected 1 to {self.limits.files} files, got {len(files)}; send several requests")
+            raise RequestError(413, f"expected 1 to {self.limits.files} files, got {len(files)}; send several requests")
         loop = asyncio.get_running_loop()
         pictures = []
         for number, file in enumerate(files):
             try:
                 pictures.append(await loop.run_in_executor(self._decoders, self._read_one, file))
-            except Refused as refused:
-                raise Refused(refused.status_code, f"file {number}: {refused.detail}") from None
+            except RequestError as refused:
+                raise RequestError(refused.status_code, f"file {number}: {refused.detail}") from None
         return pictures
 
-    async def certify(self, pictures: Sequence[Pixels]) -> list[Found]:
+    async def certify(self, pictures: Sequence[Pixels]) -> list[PictureResult]:
         """What the model says of each picture."""
         found = await self._images.answers(list(pictures))
         for each in found:
@@ -194,7 +194,7 @@ class Service:
         try:
             async with asyncio.timeout(self.limits.answer_seconds):
                 yield
-        except (Full, TimeoutError):
+        except (QueueFull, TimeoutError):
             raise busy(self.limits) from None
 
     def _read_one(self, file: IO[bytes]) -> tuple[Pixels, Size]:

@@ -16,7 +16,7 @@ import uvicorn
 
 from bagcert.server.app import build_app
 from bagcert.server.attacking import AttackJob, attack_picture
-from bagcert.server.model import Found, Model
+from bagcert.server.model import Model, PictureResult
 from bagcert.server.resizing import Pixels
 from bagcert.server.samples import Sample
 from bagcert.threats import RectangleThreat
@@ -56,14 +56,14 @@ class Served:
     samples: list[Sample]
 
     @cached_property
-    def found(self) -> list[Found]:
+    def found(self) -> list[PictureResult]:
         return self.model.answer([sample.pixels for sample in self.samples])
 
     @cached_property
     def names(self) -> list[str]:
         return [self.name(found) for found in self.found]
 
-    def name(self, found: Found) -> str:
+    def name(self, found: PictureResult) -> str:
         return self.model.defense.classes[found.predicted]
 
     def first(self, certified: bool) -> int:
@@ -82,7 +82,7 @@ class Served:
                 return index
         raise AssertionError("expected a sample that an attack changes, got none")
 
-    def patched(self, index: int, place: Placement, color: tuple[int, int, int]) -> Found:
+    def patched(self, index: int, place: Placement, color: tuple[int, int, int]) -> PictureResult:
         """What the model says of a sample with a solid patch."""
         pixels: Pixels = self.samples[index].pixels.copy()
         pixels[place.row : place.row + place.height, place.column : place.column + place.width] = color

@@ -163,4 +163,4 @@ def test_other_rules_are_served_as_well(browser: "Browser", rule: str) -> None:
         page = opener()
         expect(page.locator("#clean-class")).to_have_text(each.names[0])
         expect(page.locator("#votes-about")).to_contain_text("Share of 144 small windows that vote for it.")
-        expect(page.locator("#facts")).to_contain_text(f"rule {rule}")
+        expect(page.locator("#info")).to_contain_text(f"rule {rule}")

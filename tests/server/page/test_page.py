@@ -79,5 +79,5 @@ def test_an_unproven_picture_breaks_before_your_eyes(open_page: Opener, served: 
     wait_for_patched(page)
     expect(page.locator("#patched .tag")).to_have_text("Changed")
     expect(page.locator("#patched .more")).to_contain_text(f"The patch turned {served.names[index]} into ")
-    expect(page.locator("#attack-facts")).to_contain_text("It changed the answer after ")
+    expect(page.locator("#attack-info")).to_contain_text("It changed the answer after ")
     expect(page.locator("#live")).to_contain_text("With the patch: Now ")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bagcert.server.model import seen_in_original
+from bagcert.server.model import to_original
 from bagcert.server.resizing import Pixels, resize
 from tests.server.conftest import file_of, photos
 from tests.server.page.conftest import Opener, Served
@@ -64,7 +64,7 @@ def test_a_chosen_file_is_proven_in_its_own_pixels(open_page: Opener, served: Se
     page.locator("#file").set_input_files(tmp_path / "photo.png")
     expect(page.locator("#clean .own")).to_contain_text("Your picture has 60×47 pixels")
     (found,) = served.model.answer([resize(photo, (12, 12))])
-    seen = seen_in_original(served.model, found, (47, 60))
+    seen = to_original(served.model, found, (47, 60))
     assert found.certified and seen.square > 2
     expect(page.locator("#clean-class")).to_have_text(served.name(found))
     expect(page.locator("#clean .own")).to_contain_text(f"no {seen.square}×{seen.square} patch anywhere can change")

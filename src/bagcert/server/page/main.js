@@ -16,7 +16,7 @@ async function start() {
   const samples = await readSamples(await askSamples(), model);
   const views = [];
   const bench = new Bench(model, samples, () => views.forEach((draw) => draw()));
-  showFacts(model);
+  showInfo(model);
   for (const create of [createStage, createTools, createVerdicts, createVotes, createGallery]) {
     views.push(create(bench));
   }
@@ -25,11 +25,11 @@ async function start() {
   await bench.open();
 }
 
-function showFacts(model) {
+function showInfo(model) {
   const size = sizeText(model);
   get("threat").textContent = `${threatText(model)} pixels`;
   get("served").textContent = `${model.name} · ${model.classes.length} classes · ${size} pixels`;
-  get("facts").textContent =
+  get("info").textContent =
     `Served: ${model.name}, rule ${model.rule}, against ${model.threat_in_words}. Scores by ${model.arithmetic}; ` +
     `proofs hold for that program. Weights ${model.weights_sha256.slice(0, 12)}, bagcert ${model.version}.`;
 }

@@ -85,7 +85,7 @@ function drawPatchTools(bench) {
   for (const radio of document.getElementsByName("fill")) radio.checked = radio.value === fill.kind;
   for (const detail of document.querySelectorAll(".detail")) detail.hidden = detail.dataset.fill !== fill.kind;
   drawSizes(patch);
-  get("attack-facts").textContent = attackFacts(fill.found, attacking, model);
+  get("attack-info").textContent = attackText(fill.found, attacking, model);
   const over = fill.found === null || fill.found.changed || fill.found.steps >= model.limits.attack_steps;
   get("again").hidden = attacking || over;
   get("weakest").disabled = picture.answer === null;
@@ -104,7 +104,7 @@ function drawSizes({ height, width }) {
   }
 }
 
-function attackFacts(found, attacking, model) {
+function attackText(found, attacking, model) {
   if (attacking) return "Searching…";
   if (found === null) return `Attacks go up to ${threatText(model)}.`;
   const place = `row ${found.placement.row}, column ${found.placement.column}`;
