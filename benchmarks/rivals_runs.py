@@ -46,7 +46,7 @@ def matching(patterns: list[str]) -> list[str]:
     known = [*OURS, *(rival.name for rival in ordered)]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
-            raise unknown_name("a rival or shipped model", pattern, known)
+            raise unknown_name("rival or shipped model", pattern, known)
     return [name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 

@@ -70,7 +70,7 @@ def matching(patterns: list[str]) -> list[SweepRun]:
     known: list[SweepRun] = [*sorted(SWEEP, key=lambda model: -model.receptive_field), *SCORE_RUNS]
     for pattern in patterns:
         if not any(fnmatchcase(run.name, pattern) for run in known):
-            raise unknown_name("a run", pattern, [run.name for run in known])
+            raise unknown_name("run", pattern, [run.name for run in known])
     return [run for run in known if any(fnmatchcase(run.name, pattern) for pattern in patterns)]
 
 

@@ -20,7 +20,7 @@ def read_config(kind: type[Config], table: object, where: str) -> Config:
     fields = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
-            raise unknown_name(f"a key of {where}", str(key), fields)
+            raise unknown_name(f"{where} key", str(key), fields)
     return kind(**{key: _value(hints[key], value, f"{where}.{key}") for key, value in table.items()})
 
 
@@ -28,9 +28,9 @@ def read_choice(kinds: Mapping[str, type[Config]], table: object, where: str) ->
     """Build the dataclass that the table's `name` chooses."""
     if not isinstance(table, Mapping):
         raise UsageError(f"expected a table for {where}, got {table!r}")
-    name = table.get("name")
+    name = table.get("name", "")
     if not isinstance(name, str) or name not in kinds:
-        raise unknown_name(f"{where}.name", str(name), kinds)
+        raise unknown_name(where, str(name), kinds)
     return read_config(kinds[name], {key: value for key, value in table.items() if key != "name"}, where)
 
 

@@ -163,7 +163,7 @@ def model_folder(name: str | Path) -> Path:
         return Path(name)
     models = shipped_models()
     if str(name) not in models:
-        raise unknown_name("a run folder or a model", str(name), models)
+        raise unknown_name("model or run folder", str(name), models)
     return models[str(name)]
 
 

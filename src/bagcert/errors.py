@@ -1,22 +1,22 @@
-"""The one error a caller can cause, and help for misspelt names."""
+"""The one error that a caller can cause, and help with misspelled names."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UsageError(ValueError):
-    """A caller's mistake, told in one line: "expected …, got …; do …". The command line exits with 2."""
+    """A caller's mistake, told in one line: what is wrong, and what to do. The command line exits with 2."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """An error that names the nearest known name and lists the others."""
+def unknown_name(noun: str, name: str, known: Iterable[str]) -> UsageError:
+    """An error that suggests the nearest known name and lists all of them. `noun` says what they name, as in "rule"."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"did you mean '{near[0]}'?" if near else "choose one of these"
-    return UsageError(f"expected {kind} in {', '.join(names)}, got '{name}'; {hint}")
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return UsageError(f"Unknown {noun} '{name}'.{hint} Known: {', '.join(names)}.")
 
 
 def first_line(error: Exception) -> str:
-    """What another library says, in one line: the first of its message, or the name of the error."""
+    """Another library's error in one line: the first line of its message, or the error's name if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

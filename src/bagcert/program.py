@@ -37,9 +37,9 @@ class Program:
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
-            raise unknown_name("a backend", self.backend, BACKENDS)
+            raise unknown_name("backend", self.backend, BACKENDS)
         if self.dtype not in DTYPES:
-            raise unknown_name("a dtype", self.dtype, DTYPES)
+            raise unknown_name("dtype", self.dtype, DTYPES)
         if self.backend == "onnx" and (self.compiled or self.dtype != "float32"):
             raise UsageError(
                 "expected float32, not compiled, for backend onnx, got others; leave out --dtype, --compile"

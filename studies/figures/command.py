@@ -21,7 +21,7 @@ def figures(
     """Rebuild the paper's figures on the CPU; one whose rows are missing says how to make them."""
     for name in only or []:
         if name not in FIGURES:
-            raise unknown_name("a figure", name, FIGURES)
+            raise unknown_name("figure", name, FIGURES)
     with one_thread():
         for name, drawn in write_figures(only or list(FIGURES), Stock(rows, data_dir), out):
             typer.echo(f"{name}: {'not drawn' if drawn.picture is None else out / f'{name}.svg'}")

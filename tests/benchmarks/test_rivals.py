@@ -172,7 +172,7 @@ def test_runs_are_found_by_pattern_and_follow_each_other() -> None:
     names = matching(["*"])
     assert names[:5] == ["cifar10", "cifar10-small", "cifar10-votes", "ds-column", "mask-ds"] and names[-1] == "bagcert"
     assert matching(["ds-*"]) == ["ds-column", "ds-row", "ds-block"]
-    with pytest.raises(UsageError, match=r"expected a rival or shipped model in .* got 'ipb'; did you mean 'ibp'"):
+    with pytest.raises(UsageError, match=r"Unknown rival or shipped model 'ipb'\. Did you mean 'ibp'\? Known: "):
         matching(["ipb"])
 
 

@@ -96,7 +96,7 @@ def test_recipes_are_those_of_the_paper_but_smaller(run: SweepRun) -> None:
 def test_runs_are_found_by_pattern() -> None:
     assert len(matching(["*"])) == 35
     assert [run.name for run in matching(["rf*"])][:4] == ["rf13-m0.25", "rf13-m0.50", "rf13-m0.75", "rf13-m1.00"]
-    with pytest.raises(UsageError, match=r"expected a run in .* got 'rf6'"):
+    with pytest.raises(UsageError, match=r"Unknown run 'rf6'\. .*Known: "):
         matching(["rf6"])
 
 

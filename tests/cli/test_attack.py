@@ -141,10 +141,10 @@ def test_a_broken_proof_is_red_saved_and_fails(
     ("arguments", "words"),
     [
         (("--patch", "9x9"), "expected a patch of 1x1 up to 8x8, got 9x9"),
-        (("--rule", "two-masks"), "did you mean 'two-mask'?"),
+        (("--rule", "two-masks"), "Did you mean 'two-mask'?"),
         (("--step-size", "3"), "expected step_size above 0 and up to 1, got 3"),
         (("--out", "rows.csv"), "expected --out to end in .jsonl"),
-        (("--data", "digist"), "did you mean 'digits'?"),
+        (("--data", "digist"), "Did you mean 'digits'?"),
         (("--device", "tpu"), "expected a device"),
     ],
 )

@@ -151,13 +151,13 @@ def picture_folder(folder: Path, names: list[str]) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["none"], "expected a run folder or a model"),
+        (["none"], "Unknown model or run folder 'none'. "),
         (["run", "--patch", "9x9"], "expected a patch of 1x1 up to 8x8, got 9x9"),
         (["run", "--patch", "big"], "expected a patch like 5x5"),
-        (["run", "--rule", "two-masks"], "did you mean 'two-mask'?"),
-        (["run", "--split", "tests"], "did you mean 'test'?"),
+        (["run", "--rule", "two-masks"], "Did you mean 'two-mask'?"),
+        (["run", "--split", "tests"], "Did you mean 'test'?"),
         (["run", "--data", "others"], "expected the 10 classes of the model in others, got a difference in"),
-        (["run", "--data", "digit"], "did you mean 'digits'?"),
+        (["run", "--data", "digit"], "Did you mean 'digits'?"),
         (["run", "--data", "same"], "expected images of 1x8x8 in same, got 3x8x8"),
         (["run", "--out", "rows.json"], "expected --out to end in .jsonl, got rows.json"),
         (["run", "--device", "tpu0"], "expected a device like cpu or cuda:0, got 'tpu0'; leave out --device"),

@@ -39,7 +39,7 @@ def test_without_a_source_one_line_and_exit_code_2(
 
 def test_a_misspelt_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch, "digit") == 2
-    assert capsys.readouterr().err.strip().endswith("got 'digit'; did you mean 'digits'?")
+    assert capsys.readouterr().err.startswith("bagcert: Unknown data set or folder 'digit'. Did you mean 'digits'?")
 
 
 def test_a_folder_is_read_and_its_broken_images_listed(

@@ -44,9 +44,9 @@ def test_the_run_folder_is_named_after_the_recipe(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["digist"], "expected a recipe in"),
-        (["digits", "--set", "network.widht=3"], "expected a key of network in"),
-        (["digits", "--set", "data.name=digist"], "got 'digist'"),
+        (["digist"], "Unknown recipe 'digist'. "),
+        (["digits", "--set", "network.widht=3"], "Unknown network key 'widht'. "),
+        (["digits", "--set", "data.name=digist"], "Unknown data set or folder 'digist'. "),
     ],
 )
 def test_mistakes_are_one_line(

@@ -141,7 +141,7 @@ def test_a_folder_without_classes_is_named(tmp_path: Path) -> None:
 
 
 def test_neither_folder_nor_name(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"expected a folder or a data set in cifar10, .*, got 'cifar'"):
+    with pytest.raises(UsageError, match=r"Unknown data set or folder 'cifar'\. .*Known: cifar10, "):
         load_dataset("cifar")
 
 

@@ -167,7 +167,7 @@ def test_a_config_without_a_rule_is_refused(tmp_path: Path, scorer: ResidualScor
 
 
 def test_an_unknown_model_names_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"expected a run folder or a model in .*, got 'cifar11'"):
+    with pytest.raises(UsageError, match=r"Unknown model or run folder 'cifar11'\. .*Known: "):
         bagcert.load("cifar11")
 
 

@@ -95,5 +95,5 @@ def test_compiled_step_has_the_same_values_and_gradients(step: ScoreStep) -> Non
 
 
 def test_unknown_step_is_named() -> None:
-    with pytest.raises(UsageError, match=r"expected score step in .*, got 'heavyside'; did you mean 'heaviside'\?"):
+    with pytest.raises(UsageError, match=r"Unknown score step 'heavyside'\. Did you mean 'heaviside'\? Known: "):
         score_step("heavyside")

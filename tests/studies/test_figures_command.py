@@ -19,4 +19,4 @@ def test_figures_are_made_and_missing_rows_named(
     ]
     assert sorted(path.name for path in Path("figures").iterdir()) == ["training-1d.png", "training-1d.svg"]
     assert call(monkeypatch, "figures", "--only", "atacked") == 2
-    assert "got 'atacked'; did you mean 'attacked'?" in capsys.readouterr().err
+    assert "Unknown figure 'atacked'. Did you mean 'attacked'?" in capsys.readouterr().err

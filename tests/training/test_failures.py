@@ -103,7 +103,7 @@ def test_a_torn_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
             "expected loss.window within 8x8 outputs, got 9x9",
         ),
         (pattern_recipe(evaluation={"patch": "9x9"}), "expected .*, got"),
-        (pattern_recipe(evaluation={"rule": "every"}), "expected .*, got 'every'"),
+        (pattern_recipe(evaluation={"rule": "every"}), "Unknown rule 'every'. .*Known: "),
     ],
 )
 def test_misfits_are_named_before_the_first_step(recipe: Recipe, words: str, tmp_path: Path) -> None:

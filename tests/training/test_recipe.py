@@ -99,7 +99,7 @@ def test_another_network_forgets_the_keys_of_the_first(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text("base = 'fast-cifar10'\n[network]\nname = 'ablation'\nwidth = 8\n")
     (tmp_path / "next.toml").write_text(f"base = '{tmp_path}/own.toml'\n[network]\ntheta = 0.2\n")
     assert load_recipe(str(tmp_path / "next.toml")).network == AblationConfig(width=8, theta=0.2)
-    with pytest.raises(UsageError, match=r"expected network.name in .*, got 'ablatoin'; did you mean 'ablation'\?"):
+    with pytest.raises(UsageError, match=r"Unknown network 'ablatoin'\. Did you mean 'ablation'\? Known: "):
         load_recipe("fast-cifar10", ["network.name=ablatoin"])
 
 
@@ -115,8 +115,8 @@ def test_other_data_keep_the_augmentation(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("network.widht=3", r"expected a key of network in .*, got 'widht'; did you mean 'width'\?"),
-        ("netwrok.width=3", r"expected a section of the recipe in .*, got 'netwrok'; did you mean 'network'\?"),
+        ("network.widht=3", r"Unknown network key 'widht'\. Did you mean 'width'\? Known: "),
+        ("netwrok.width=3", r"Unknown recipe section 'netwrok'\. Did you mean 'network'\? Known: "),
         ("network.width=wide", "expected a whole number for network.width, got 'wide'"),
         ("network.width=[64, 'a']", r"expected a whole number for network.width\[1\], got 'a'"),
         ("network.paths=1.5", "expected a whole number for network.paths, got 1.5"),
@@ -125,8 +125,8 @@ def test_other_data_keep_the_augmentation(tmp_path: Path) -> None:
         ("network.kernels=3", "expected a list for network.kernels, got 3"),
         ("optimizer.lr=fast", "expected a number for optimizer.lr, got 'fast'"),
         ("data.name=3", "expected a text for data.name, got 3"),
-        ("loss.name=margni", r"expected loss.name in .*, got 'margni'; did you mean 'margin'\?"),
-        ("loss.window=[3,3]", "expected a key of loss in margin, one_hot, got 'window'"),
+        ("loss.name=margni", r"Unknown loss 'margni'\. Did you mean 'margin'\? Known: "),
+        ("loss.window=[3,3]", r"Unknown loss key 'window'\. .*Known: margin, one_hot\."),
         ("network", "expected --set section.key=value, got 'network'"),
         ("network.=3", "expected --set section.key=value"),
         ("training.batch_size=0", "expected training.batch_size of at least 1, got 0"),
@@ -146,12 +146,12 @@ def test_windows_have_two_sides() -> None:
 
 
 def test_recipes_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"expected a recipe in .*, got 'fast-cifar'; did you mean 'fast-cifar10'\?"):
+    with pytest.raises(UsageError, match=r"Unknown recipe 'fast-cifar'\. Did you mean 'fast-cifar10'\? Known: "):
         load_recipe("fast-cifar")
     with pytest.raises(UsageError, match=r"expected a recipe file, got 'none.toml', which does not exist"):
         load_recipe("none.toml")
     torn = tmp_path / "torn.toml"
     for text in ("[network", "network = 3", "base = 3", "base = 'zzz'", f"base = '{torn}'"):
         torn.write_text(text)
-        with pytest.raises(UsageError, match=r"^expected "):
+        with pytest.raises(UsageError, match=r"^(expected|Unknown) "):
             load_recipe(str(torn))

@@ -100,7 +100,7 @@ def training_positions(split: str, labels: Tensor) -> Tensor:
 
 def check_split(name: str) -> None:
     if name not in SPLITS:
-        raise unknown_name("a split", name, SPLITS)
+        raise unknown_name("split", name, SPLITS)
 
 
 @dataclass(frozen=True)

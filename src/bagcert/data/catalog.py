@@ -28,5 +28,5 @@ def load_dataset(name_or_folder: str, data_dir: Path | None = None, folder: Fold
     path = Path(name_or_folder).expanduser()
     path = path if path.is_dir() else data_folder(data_dir) / path
     if not path.is_dir():
-        raise unknown_name("a folder or a data set", name_or_folder, LOADERS)
+        raise unknown_name("data set or folder", name_or_folder, LOADERS)
     return FolderDataset(path, folder)

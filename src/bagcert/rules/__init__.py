@@ -23,7 +23,7 @@ def find_rule(rule: str | Rule) -> Rule:
     if rule == Unanimous.name:
         return Unanimous()  # not among the others: it takes the scores of views only
     if str(rule) not in NAMED_RULES:
-        raise unknown_name("a rule", str(rule), [*NAMED_RULES, Monotone.name, Unanimous.name])
+        raise unknown_name("rule", str(rule), [*NAMED_RULES, Monotone.name, Unanimous.name])
     return NAMED_RULES[rule]()
 
 

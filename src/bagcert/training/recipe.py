@@ -108,7 +108,7 @@ def read_recipe(table: dict[str, Any]) -> Recipe:
     hints = Recipe.__dataclass_fields__
     for section, inner in table.items():
         if section not in SECTIONS:
-            raise unknown_name("a section of the recipe", section, SECTIONS)
+            raise unknown_name("recipe section", section, SECTIONS)
         if section == "network":
             values[section] = read_network(inner)
         elif section in CHOICES:
@@ -138,7 +138,7 @@ def _load_table(name: str, depth: int = 0) -> dict[str, Any]:
     elif name in recipe_names():
         path = _shipped() / f"{name}.toml"
     else:
-        raise unknown_name("a recipe", name, recipe_names())
+        raise unknown_name("recipe", name, recipe_names())
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
