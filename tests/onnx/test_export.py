@@ -209,7 +209,7 @@ def test_onnxruntime_needs_nothing_of_ours(exported: Path) -> None:
         [sys.executable, "-I", "-c", alone], cwd=exported.parent, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
-    assert re.search("no proven answer; weakest place: |: no 5x5 patch anywhere can change this", result.stdout)
+    assert re.search("no proven answer; weakest placement: |: no 5x5 patch anywhere can change this", result.stdout)
 
 
 def test_the_metadata_says_what_a_certificate_means(exported: Path) -> None:
