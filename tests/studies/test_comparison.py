@@ -187,7 +187,7 @@ def test_wrong_costs_are_refused(tmp_path: Path) -> None:
     whole = "expected all costs of a defense in .*'{}'.*; measure again"
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"seconds": "1"}, "expected all costs of a defense in .*: expected a number for costs.seconds"),
-        ({"speed": 1}, "expected a key"),
+        ({"speed": 1}, "Unknown costs key 'speed'"),
         ({"training": {}}, whole.format("recipe")),
         ({"ties": {"added": 1}}, whole.format("rule")),
         ({"passes": None}, whole.format("passes")),
