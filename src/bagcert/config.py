@@ -1,4 +1,4 @@
-"""Tables of TOML or JSON to frozen dataclasses and back, strictly: every unknown key and wrong type is named."""
+"""TOML or JSON tables to frozen dataclasses and back. Unknown keys and wrong types are errors that name them."""
 
 import dataclasses
 import tomllib
@@ -13,9 +13,9 @@ Config = TypeVar("Config")
 
 
 def read_config(kind: type[Config], table: object, where: str) -> Config:
-    """Build a dataclass from a table, with its defaults where keys are missing."""
+    """Build a dataclass from a table; missing keys get their defaults."""
     if not isinstance(table, Mapping):
-        raise UsageError(f"expected a table for {where}, got {table!r}")
+        raise UsageError(f"The value of {where} must be a table, but is {table!r}.")
     hints = typing.get_type_hints(kind)
     fields = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     for key in table:
@@ -27,7 +27,7 @@ def read_config(kind: type[Config], table: object, where: str) -> Config:
 def read_choice(kinds: Mapping[str, type[Config]], table: object, where: str) -> Config:
     """Build the dataclass that the table's `name` chooses."""
     if not isinstance(table, Mapping):
-        raise UsageError(f"expected a table for {where}, got {table!r}")
+        raise UsageError(f"The value of {where} must be a table, but is {table!r}.")
     name = table.get("name", "")
     if not isinstance(name, str) or name not in kinds:
         raise unknown_name(where, str(name), kinds)
@@ -35,7 +35,7 @@ def read_choice(kinds: Mapping[str, type[Config]], table: object, where: str) ->
 
 
 def write_config(config: Any) -> dict[str, Any]:
-    """The table of a dataclass, the inverse of `read_config` and `read_choice`; tuples become lists."""
+    """The table of a dataclass: the inverse of `read_config` and `read_choice`. Tuples become lists."""
     table: dict[str, Any] = {"name": config.name} if "name" in typing.get_type_hints(type(config)) else {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -49,35 +49,35 @@ def _value(hint: Any, value: object, where: str) -> Any:
         return _value(args[1] if isinstance(value, (list, tuple)) else args[0], value, where)
     if origin is tuple and isinstance(value, (list, tuple)):
         if args[-1] is not Ellipsis and len(value) != len(args):
-            raise UsageError(f"expected {len(args)} numbers for {where}, got {len(value)}")
+            raise UsageError(f"The value of {where} must have {len(args)} numbers, but has {len(value)}.")
         return tuple(_value(args[0], item, f"{where}[{index}]") for index, item in enumerate(value))
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is hint:
         return value
     name = "list" if origin is tuple else hint.__name__
-    raise UsageError(f"expected {_ARTICLES.get(name, name)} for {where}, got {value!r}")
+    raise UsageError(f"The value of {where} must be {_ARTICLES.get(name, name)}, but is {value!r}.")
 
 
-_ARTICLES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "list": "a list"}
+_ARTICLES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a string", "list": "a list"}
 
 
 def apply_override(table: dict[str, Any], text: str, choices: Container[str]) -> None:
-    """Set one value of a nested table in place: `section.key=value`, the value as in TOML, else a plain text.
+    """Set one value of a nested table in place: `section.key=value`. A value that is not TOML is taken as a string.
 
-    In the sections of `choices` another name means another dataclass: the keys of the first are dropped.
+    In the sections of `choices`, the name picks the dataclass: a new name drops the keys of the old one.
     """
     path, equals, raw = text.partition("=")
     section, dot, key = path.strip().partition(".")
     if not (equals and dot and section and key):
-        raise UsageError(f"expected --set section.key=value, got '{text}'")
+        raise UsageError(f"The option --set takes SECTION.KEY=VALUE, not '{text}'.")
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
-        value = raw.strip()  # heaviside instead of "heaviside", for the shell's sake
+        value = raw.strip()  # heaviside instead of "heaviside", since shells drop the quotes
     inner = table.setdefault(section, {})
     if not isinstance(inner, dict):
-        raise UsageError(f"expected --set section.key=value, got '{text}': {section} is no section")
+        raise UsageError(f"The option --set takes SECTION.KEY=VALUE, not '{text}': '{section}' is not a section.")
     if section in choices and key == "name" and inner.get("name") != value:
         inner.clear()
     inner[key] = value

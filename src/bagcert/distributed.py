@@ -1,4 +1,4 @@
-"""The processes that work together: one, or as many as torchrun started."""
+"""The processes that work together: a single one, or those that torchrun started."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """This process among all: device `rank` of `size`."""
+    """This process, number `rank` of `size`, and its device."""
 
     device: torch.device
     rank: int = 0
@@ -27,7 +27,7 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and speaks."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -37,14 +37,14 @@ class World:
         return tensor
 
     def share(self, number: float) -> float:
-        """The number of the first process, for all."""
+        """The first process's number, on every process."""
         tensor = torch.tensor(number, dtype=torch.float64, device=self.device)
         if self.size > 1:
             dist.broadcast(tensor, src=0)
         return float(tensor)
 
     def gather(self, part: T) -> list[T]:
-        """The parts of all processes, in their order, on the first one; on the others nothing."""
+        """On the first process, the parts of all processes in order; on the others, an empty list."""
         if self.size == 1:
             return [part]
         parts: list[T] | None = [part] * self.size if self.is_main else None
@@ -54,7 +54,7 @@ class World:
 
 @contextmanager
 def joined_world() -> Iterator[World]:
-    """Join the processes that torchrun started: NCCL on GPUs, gloo on CPUs. Alone without torchrun."""
+    """Join the processes that torchrun started, by NCCL on GPUs and gloo on CPUs. Without torchrun, a world of one."""
     size, rank, local = (int(os.environ.get(name, default)) for name, default in _ENVIRONMENT)
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", local) if cuda else torch.device("cpu")

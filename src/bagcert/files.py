@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: atomic writes, tensors as safetensors, text within limits."""
+"""Files that are complete or absent: atomic writes, tensors as safetensors, text within limits."""
 
 import errno
 import glob
@@ -21,10 +21,10 @@ from bagcert.errors import UsageError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a crash at any moment leaves the old file or the new one.
+    """Write a file so that a crash at any moment leaves either the old file or the new one.
 
-    The content goes to a new file in the same folder, which takes the place of the old one once it is on the disk. Its
-    name cannot be guessed, and it must not exist: whoever else may write to the folder cannot put a link in its way.
+    The content goes to a new file in the same folder, which replaces the old one once it is on the disk. The new file
+    has a random name and must not exist yet, so nobody else who may write to the folder can put a link in its way.
     """
     part = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
     try:
@@ -38,31 +38,31 @@ def write_atomically(path: Path, content: bytes) -> None:
             part.replace(path)
     except OSError as error:
         raise UsageError(
-            f"expected to write {path}, got: {error.strerror or error}; what was there is kept: make room, or choose "
-            "another folder"
+            f"Cannot write {path}: {error.strerror or error}. The file that was there is kept. Make room, or choose "
+            "another folder."
         ) from error
     try:
         sync_folder(path.parent)
     except OSError as error:
         raise UsageError(
-            f"expected {path} to reach the disk, got: {error.strerror or error}; it may be lost when the power fails: "
-            "check the disk"
+            f"Cannot tell whether {path} reached the disk: {error.strerror or error}. A power failure may lose it. "
+            "Check the disk."
         ) from error
 
 
 def remove_parts(path: Path) -> None:
-    """Remove what killed writes of this file have left beside it. No other process may be writing it."""
+    """Remove what killed writes of this file left beside it. No other process may be writing the file."""
     for part in path.parent.glob(f"{glob.escape(path.name)}*.part"):
         part.unlink(missing_ok=True)
 
 
 def not_through_links(path: str, flags: int) -> int:
-    """An opener for `open` that refuses a symbolic link, on platforms that can."""
+    """An opener for `open` that refuses symbolic links, on platforms that support this."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, if platform and file system can say so."""
+    """Wait until the names in a folder are on the disk, if the platform and the file system support this."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     try:
@@ -72,17 +72,17 @@ def sync_folder(folder: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EINVAL):  # a folder that nobody may list; no such call
+        if error.errno not in (errno.EACCES, errno.EINVAL):  # the folder may not be listed; not supported
             raise
 
 
 def write_json(path: Path, content: Any) -> None:
-    """The same for what people may read as well."""
+    """Write JSON atomically, indented for human readers."""
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def append(path: Path, lines: list[str]) -> None:
-    """Add lines to a file that grows while something works; they are on the disk when this returns."""
+    """Add lines to a growing file; they are on the disk when this returns."""
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write("".join(lines))
@@ -90,13 +90,13 @@ def append(path: Path, lines: list[str]) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise UsageError(
-            f"expected to write {path}, got: {error.strerror or error}; the rows so far are kept: make room, and "
-            "the same command continues"
+            f"Cannot write {path}: {error.strerror or error}. The rows so far are kept. Make room, and repeat the "
+            "command to continue."
         ) from error
 
 
 def pack_tensors(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:
-    """Tensors and some JSON facts as the content of one safetensors file."""
+    """The content of one safetensors file with these tensors and JSON facts."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     return safetensors.torch.save(plain, metadata={"facts": json.dumps(facts)})
 
@@ -108,7 +108,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             facts = json.loads((file.metadata() or {}).get("facts", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (no iterator)
     except (OSError, safetensors.SafetensorError, json.JSONDecodeError) as error:
-        raise UsageError(f"expected a whole safetensors file, got {path}: {error}; copy it again") from error
+        raise UsageError(f"Cannot read {path} as safetensors: {error}. Copy it again.") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -116,16 +116,16 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise UsageError(f"expected JSON in {path}, got: {error}; copy it again") from error
+        raise UsageError(f"Cannot read {path} as JSON: {error}. Copy it again.") from error
     if not isinstance(content, dict):
-        raise UsageError(f"expected a JSON object in {path}, got a {type(content).__name__}; copy it again")
+        raise UsageError(f"{path} must hold a JSON object, not a {type(content).__name__}. Copy it again.")
     return content
 
 
 def read_lines(path: Path, most_bytes: int, most_lines: int, longest: int) -> Iterator[str]:
-    """The lines of a plain or gzipped text file, with their ends; ValueError once it holds more than the limits.
+    """The lines of a plain or gzipped text file, with their line ends; ValueError if it exceeds the limits.
 
-    It is read in pieces, so that no more than the longest line is held, however much a small gzipped file unpacks to.
+    The file is read in pieces. Memory holds at most the longest line, however much a small gzipped file unpacks to.
     """
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rb") as file:
@@ -138,7 +138,7 @@ def read_lines(path: Path, most_bytes: int, most_lines: int, longest: int) -> It
                 if most_bytes < 0 or lines > most_lines:
                     raise ValueError("more text than a file of this kind holds")
                 yield line.decode()
-        except zlib.error as error:  # bytes changed inside a gzipped file
+        except zlib.error as error:  # damaged bytes inside a gzipped file
             raise ValueError(error) from error
 
 

@@ -1,7 +1,7 @@
-"""By what scores are computed: device, arithmetic, size of a batch, versions; and its one description.
+"""How scores are computed: device, arithmetic, batch size, versions; and the one description of all that.
 
-A certificate holds for the program that computed the scores. Rows, cards, audits and benchmarks name it in the same
-words, those of `Program.describe`.
+A certificate holds for the program that computed the scores. Rows, cards, audits and benchmarks all describe it in the
+words of `Program.describe`.
 """
 
 import platform
@@ -24,7 +24,7 @@ ONE_AT_A_TIME = RLock()
 
 @dataclass(frozen=True)
 class Program:
-    """How scores are computed. `batch` images at a time, filled up with black ones; 0: as many as come."""
+    """How scores are computed. Batches of `batch` images, filled up with black ones; 0: batches as they come."""
 
     backend: str = "torch"
     device: str = "cpu"
@@ -32,8 +32,8 @@ class Program:
     compiled: bool = False
     channels_last: bool = True
     batch: int = BATCH_SIZE
-    tf32: bool = False  # on a GPU: convolutions by TF32, which a defense never uses
-    cudnn: bool = False  # on a GPU: float32 convolutions by cuDNN, which a defense never uses either
+    tf32: bool = False  # on a GPU: convolutions in TF32, which a defense never uses
+    cudnn: bool = False  # on a GPU: float32 convolutions by cuDNN, which a defense never uses
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -41,13 +41,11 @@ class Program:
         if self.dtype not in DTYPES:
             raise unknown_name("dtype", self.dtype, DTYPES)
         if self.backend == "onnx" and (self.compiled or self.dtype != "float32"):
-            raise UsageError(
-                "expected float32, not compiled, for backend onnx, got others; leave out --dtype, --compile"
-            )
+            raise UsageError("Backend onnx runs in float32 and is not compiled. Leave out --dtype and --compile.")
         if self.tf32 and not self.on_gpu:
-            raise UsageError(f"expected a GPU for TF32, got device {self.device}; leave out --tf32")
+            raise UsageError(f"TF32 needs a GPU, but the device is {self.device}. Leave out --tf32.")
         if self.cudnn and (self.tf32 or not self.full_on_gpu):
-            raise UsageError(f"expected torch in float32 on a GPU for cuDNN, got {self}; leave out --cudnn")
+            raise UsageError(f"The option --cudnn is for torch in float32 on a GPU, not for {self}. Leave it out.")
 
     @property
     def on_gpu(self) -> bool:
@@ -60,7 +58,7 @@ class Program:
 
     @property
     def full_on_gpu(self) -> bool:
-        """Whether torch computes in full precision on a GPU, where a defense goes without cuDNN."""
+        """Whether torch computes in full precision on a GPU; a defense then runs without cuDNN."""
         return self.backend == "torch" and not self.reduced and self.on_gpu
 
     def __str__(self) -> str:
@@ -68,16 +66,16 @@ class Program:
         if self.backend == "torch":
             words += ["compiled" if self.compiled else "eager", "channels_last" if self.channels_last else "NCHW"]
         words += ["TF32"] if self.tf32 else []
-        # Said of what goes without: rows and audits that do not say so were made with cuDNN.
+        # A description on a GPU that does not say this means that cuDNN was on.
         words += ["without cuDNN"] if self.full_on_gpu and not (self.tf32 or self.cudnn) else []
         return ", ".join([*words, f"batches of {self.batch}" if self.batch else "batches as they come"])
 
     def describe(self) -> dict[str, object]:
-        """The provenance of scores: what rows and cards say of the program."""
+        """The provenance of scores: what rows and cards say about the program."""
         return {"versions": versions(), "device": device_name(torch.device(self.device)), "arithmetic": str(self)}
 
     def candidates(self) -> "list[Program]":
-        """The same program with one setting more on the safe side, and then another: what may cure a violation."""
+        """The same program with one or more settings on the safe side: what may cure a violation."""
         fixed = replace(self, batch=BATCH_SIZE)
         found = [fixed]
         if self.backend == "torch":
@@ -88,10 +86,10 @@ class Program:
 
 
 def full_batches(images: Tensor, size: int, like: Tensor | None = None) -> Iterator[tuple[Tensor, int]]:
-    """Batches of exactly `size` images, the last one filled up with black ones, and how many of each are real.
+    """Batches of exactly `size` images, the last one filled up with black ones, each with its number of real images.
 
-    In the type and on the device of `like`, else of the images. With batches of one size the program is always the
-    same: with others the scores of an image may change in their last bits.
+    They have the type and device of `like` if given, else of the images. The scores of an image may change in their
+    last bits with the batch size, so batches of one size keep the program the same.
     """
     like = images if like is None else like
     for part in torch.split(images, size):
@@ -101,7 +99,7 @@ def full_batches(images: Tensor, size: int, like: Tensor | None = None) -> Itera
 
 
 def at_once(limits: Mapping[str, int], device: torch.device) -> int:
-    """The limit of that device; one of a kind that nobody has measured is treated as a CPU."""
+    """The limit for this kind of device; a kind without a limit of its own gets that of the CPU."""
     return limits.get(device.type, limits["cpu"])
 
 
@@ -109,13 +107,14 @@ def at_once(limits: Mapping[str, int], device: torch.device) -> int:
 def full_precision() -> Iterator[None]:
     """The arithmetic of proofs, whatever training has set: float32 without TF32 and without cuDNN.
 
-    With TF32 an H200 gives an image other scores at another place in its batch. cuDNN is free to compute a float32
-    convolution by FFT, and for 192 channels on an H200 it does: then a patch changes the last bits of scores all over
-    the image, and no footprint holds. Without cuDNN torch gathers the pixels of each position and multiplies matrices:
-    what a score does not see does not enter it. cuDNN stays where autocast asks for bfloat16, in which it passes the
-    audits of the shipped models (`bagcert audit --device cuda`, with `--cudnn`, `--tf32` or `--dtype bfloat16`).
+    With TF32, an H200 gives an image different scores at different positions in its batch. cuDNN may compute a float32
+    convolution by FFT, and for 192 channels on an H200 it does: a patch then changes the last bits of scores all over
+    the image, and no footprint holds. Without cuDNN, torch gathers the pixels of each position and multiplies matrices,
+    so a pixel that a score does not see cannot enter it. cuDNN stays on if autocast asks for bfloat16, in which it
+    passes the audits of the shipped models (`bagcert audit --device cuda`, with `--cudnn`, `--tf32` or
+    `--dtype bfloat16`).
 
-    torch keeps these settings for the whole process, so one thread at a time is inside.
+    torch keeps these settings for the whole process, so only one thread at a time may be inside.
     """
     with ONE_AT_A_TIME:
         before = torch.get_float32_matmul_precision()
@@ -129,19 +128,19 @@ def full_precision() -> Iterator[None]:
 
 
 def usual_device() -> torch.device:
-    """The GPU if there is one."""
+    """The GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def find_device(asked: str | torch.device | None, usual: torch.device | None = None) -> torch.device:
-    """The device that a caller names, refused if this machine does not have it; without a name, the usual one."""
+    """The device that the caller asked for, if this machine has it; the usual one if the caller named none."""
     try:
         device = torch.device(asked) if asked is not None else usual or torch.device("cpu")
     except RuntimeError as error:
-        raise UsageError(f"expected a device like cpu or cuda:0, got '{asked}'; leave out --device") from error
+        raise UsageError(f"Unknown device '{asked}'. Write cpu, cuda or cuda:0, or leave out --device.") from error
     missing = device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()
     if device.type not in ("cpu", "cuda") or missing:
-        raise UsageError(f"expected a device of this machine, got '{asked}'; leave out --device")
+        raise UsageError(f"This machine has no device '{asked}'. Leave out --device.")
     return device
 
 
@@ -150,9 +149,9 @@ def device_name(device: torch.device) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of this package, Python and torch."""
+    """The versions of this package, Python and torch."""
     try:
         own = metadata.version("bagcert")
     except metadata.PackageNotFoundError:
-        own = "not installed"  # run from its source folder
+        own = "not installed"  # run from the source folder
     return {"bagcert": own, "python": platform.python_version(), "torch": torch.__version__}

@@ -1,4 +1,4 @@
-"""The letters of every shape, and the paper's symbols by the names this package gives them.
+"""The letters used in shapes, and our names for the paper's symbols.
 
 b batch, c channels, h w pixels, k classes, i j output grid (rows before columns), n regions.
 
@@ -11,9 +11,9 @@ b batch, c channels, h w pixels, k classes, i j output grid (rows before columns
 | l, 𝓛 | `placements` of a `Threat` | n rectangles or masks of pixels |
 | R(l) | `Regions`, made by a `Footprint` from placements | n sets of outputs |
 | c_t, ŷ | `labels`, `predicted` | [b] |
-| M | `margin`, of the loss; a certificate's is its `lead` | |
+| M | `margin` of the loss; a certificate has a `lead` | |
 
-Shapes are written in comments beside the tensors; the aliases below say which kind of tensor a function takes.
+Comments beside the tensors give their shapes. The aliases below say which kind of tensor a function takes.
 """
 
 from torch import Tensor

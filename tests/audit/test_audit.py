@@ -152,14 +152,17 @@ def test_programs_that_do_not_exist_are_refused() -> None:
     for arguments, words in (
         ({"backend": "tensorflow"}, "Unknown backend 'tensorflow'. .*Known: onnx, torch."),
         ({"dtype": "float16"}, "Unknown dtype 'float16'. .*Known: bfloat16, float32, float64."),
-        ({"backend": "onnx", "dtype": "bfloat16"}, "expected float32, not compiled, for backend onnx"),
-        ({"tf32": True}, "expected a GPU for TF32, got device cpu; leave out --tf32"),
+        (
+            {"backend": "onnx", "dtype": "bfloat16"},
+            "Backend onnx runs in float32 and is not compiled. Leave out --dtype",
+        ),
+        ({"tf32": True}, "TF32 needs a GPU, but the device is cpu. Leave out --tf32."),
         (
             {"cudnn": True},
-            "expected torch in float32 on a GPU for cuDNN, got torch, cpu, float32, .*; leave out --cudnn",
+            "The option --cudnn is for torch in float32 on a GPU, not for torch, cpu, float32, .*. Leave it out.",
         ),
-        ({"device": "cuda", "dtype": "bfloat16", "cudnn": True}, "in float32 .*, got torch, cuda, bfloat16"),
-        ({"device": "cuda", "tf32": True, "cudnn": True}, "in float32 on a GPU for cuDNN, got .*TF32"),
+        ({"device": "cuda", "dtype": "bfloat16", "cudnn": True}, "in float32 on a GPU, not for torch, cuda, bfloat16"),
+        ({"device": "cuda", "tf32": True, "cudnn": True}, "in float32 on a GPU, not for .*TF32"),
     ):
         with pytest.raises(UsageError, match=words):
             Program(**arguments)
@@ -239,7 +242,7 @@ def test_the_command_writes_a_page(
 def test_the_command_takes_the_arithmetic_it_is_asked_for(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for option, words in (("--cudnn", "expected torch in float32 on a GPU for cuDNN"), ("--tf32", "a GPU for TF32")):
+    for option, words in (("--cudnn", "--cudnn is for torch in float32 on a GPU"), ("--tf32", "TF32 needs a GPU")):
         assert call(monkeypatch, "audit", "run", option) == 2
         assert words in capsys.readouterr().err and not (run / "audit.html").exists()
 

@@ -145,7 +145,7 @@ def test_a_broken_proof_is_red_saved_and_fails(
         (("--step-size", "3"), "expected step_size above 0 and up to 1, got 3"),
         (("--out", "rows.csv"), "expected --out to end in .jsonl"),
         (("--data", "digist"), "Did you mean 'digits'?"),
-        (("--device", "tpu"), "expected a device"),
+        (("--device", "tpu"), "Unknown device 'tpu'."),
     ],
 )
 def test_mistakes_are_one_line(

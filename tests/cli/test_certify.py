@@ -160,9 +160,9 @@ def picture_folder(folder: Path, names: list[str]) -> Path:
         (["run", "--data", "digit"], "Did you mean 'digits'?"),
         (["run", "--data", "same"], "expected images of 1x8x8 in same, got 3x8x8"),
         (["run", "--out", "rows.json"], "expected --out to end in .jsonl, got rows.json"),
-        (["run", "--device", "tpu0"], "expected a device like cpu or cuda:0, got 'tpu0'; leave out --device"),
-        (["run", "--device", "meta"], "expected a device of this machine, got 'meta'"),
-        (["run", "--device", "cuda:99"], "expected a device of this machine, got 'cuda:99'"),
+        (["run", "--device", "tpu0"], "Unknown device 'tpu0'. Write cpu, cuda or cuda:0, or leave out --device."),
+        (["run", "--device", "meta"], "This machine has no device 'meta'."),
+        (["run", "--device", "cuda:99"], "This machine has no device 'cuda:99'."),
     ],
 )
 def test_mistakes_are_one_line(

@@ -147,7 +147,7 @@ def test_a_full_disk_keeps_the_rows(run: Path, tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(UsageError, match=r"got: No space left on device; the rows so far are kept"):
+        with pytest.raises(UsageError, match=r": No space left on device\. The rows so far are kept"):
             write_rows(path, bagcert.load(run), Plan(TWO, 25), TEST, FACTS)
     write_rows(path, bagcert.load(run), Plan(TWO, 25), TEST, FACTS)
     assert len(read_rows(path).labels) == 25

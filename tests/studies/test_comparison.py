@@ -186,7 +186,7 @@ def test_wrong_costs_are_refused(tmp_path: Path) -> None:
     assert read_cost(path).ties is None and read_cost(path).training.seconds == 90.0
     whole = "expected all costs of a defense in .*'{}'.*; measure again"
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"seconds": "1"}, "expected all costs of a defense in .*: expected a number for costs.seconds"),
+        ({"seconds": "1"}, "expected all costs of a defense in .*: The value of costs.seconds must be a number"),
         ({"speed": 1}, "Unknown costs key 'speed'"),
         ({"training": {}}, whole.format("recipe")),
         ({"ties": {"added": 1}}, whole.format("rule")),

@@ -43,7 +43,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch:
     recipe = pattern_recipe(training={"checkpoint_seconds": 0.0})
     with monkeypatch.context() as patch:
         after_step(patch, 5, lambda trainer: patch.setattr(os, "fsync", full))
-        with pytest.raises(UsageError, match="No space left on device; what was there is kept"):
+        with pytest.raises(UsageError, match=r"No space left on device\. The file that was there is kept\."):
             train(recipe, Order(tmp_path))
     assert read_tensors(tmp_path / "checkpoint.safetensors")[1]["step"] == 4
     (tmp_path / "checkpoint.safetensors.0123.part").touch()  # as a process that was killed leaves it
@@ -55,7 +55,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch:
 def test_a_folder_that_cannot_be_written_shows_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run").write_text("a file")
     monkeypatch.setattr(Trainer, "step", lambda *arguments: pytest.fail("a step was taken"))
-    with pytest.raises(UsageError, match="expected to write"):
+    with pytest.raises(UsageError, match=r"^Cannot write "):
         train(pattern_recipe(), Order(tmp_path / "run"))
 
 
@@ -85,7 +85,7 @@ def test_a_torn_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         train(pattern_recipe(), Order(tmp_path))
     checkpoint = tmp_path / "checkpoint.safetensors"
     checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
-    with pytest.raises(UsageError, match="expected a whole safetensors file"):
+    with pytest.raises(UsageError, match=r"^Cannot read .* as safetensors: "):
         train(pattern_recipe(), Order(tmp_path, resume=True))
 
 

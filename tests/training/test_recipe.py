@@ -117,18 +117,18 @@ def test_other_data_keep_the_augmentation(tmp_path: Path) -> None:
     [
         ("network.widht=3", r"Unknown network key 'widht'\. Did you mean 'width'\? Known: "),
         ("netwrok.width=3", r"Unknown recipe section 'netwrok'\. Did you mean 'network'\? Known: "),
-        ("network.width=wide", "expected a whole number for network.width, got 'wide'"),
-        ("network.width=[64, 'a']", r"expected a whole number for network.width\[1\], got 'a'"),
-        ("network.paths=1.5", "expected a whole number for network.paths, got 1.5"),
-        ("network.paths=true", "expected a whole number for network.paths, got True"),
-        ("network.shake=1", "expected true or false for network.shake, got 1"),
-        ("network.kernels=3", "expected a list for network.kernels, got 3"),
-        ("optimizer.lr=fast", "expected a number for optimizer.lr, got 'fast'"),
-        ("data.name=3", "expected a text for data.name, got 3"),
+        ("network.width=wide", "The value of network.width must be a whole number, but is 'wide'"),
+        ("network.width=[64, 'a']", r"The value of network.width\[1\] must be a whole number, but is 'a'"),
+        ("network.paths=1.5", "The value of network.paths must be a whole number, but is 1.5"),
+        ("network.paths=true", "The value of network.paths must be a whole number, but is True"),
+        ("network.shake=1", "The value of network.shake must be true or false, but is 1"),
+        ("network.kernels=3", "The value of network.kernels must be a list, but is 3"),
+        ("optimizer.lr=fast", "The value of optimizer.lr must be a number, but is 'fast'"),
+        ("data.name=3", "The value of data.name must be a string, but is 3"),
         ("loss.name=margni", r"Unknown loss 'margni'\. Did you mean 'margin'\? Known: "),
         ("loss.window=[3,3]", r"Unknown loss key 'window'\. .*Known: margin, one_hot\."),
-        ("network", "expected --set section.key=value, got 'network'"),
-        ("network.=3", "expected --set section.key=value"),
+        ("network", "The option --set takes SECTION.KEY=VALUE, not 'network'"),
+        ("network.=3", "The option --set takes SECTION.KEY=VALUE, not 'network.=3'"),
         ("training.batch_size=0", "expected training.batch_size of at least 1, got 0"),
         ("training.average=1.0", "expected training.average in 0..1, got 1.0"),
         ("evaluation.times=0", "expected evaluation.times and batch_size of at least 1, got 0 and 500"),
@@ -141,7 +141,7 @@ def test_wrong_overrides_are_named(override: str, words: str) -> None:
 
 
 def test_windows_have_two_sides() -> None:
-    with pytest.raises(UsageError, match=r"expected 2 numbers for loss.window, got 3"):
+    with pytest.raises(UsageError, match=r"The value of loss.window must have 2 numbers, but has 3"):
         load_recipe("two-mask-cifar10", ["loss.window=[1,2,3]"])
 
 
