@@ -25,8 +25,10 @@ def test_a_footprint_that_is_too_small_is_noticed(tmp_path: Path, monkeypatch: p
     assert ended.value.exit_code == 1
 
 
-def test_what_is_stored_tried_every_placement() -> None:
+def test_what_is_stored_tried_every_placement_and_the_page_says_so() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "imagenet.md").read_text(encoding="utf-8")
     found = json.loads(RESULTS.read_text(encoding="utf-8"))["receptive_fields"]
     assert list(found) == [str(field) for field in IMAGENET_KERNELS]
-    for facts in found.values():
+    for field, facts in found.items():
         assert (facts["placements"], facts["wrong"]) == ((224 - 32 + 1) ** 2, 0)
+        assert f"| {field} | {facts['placements']:,} | 0 | {facts['smallest']} to {facts['largest']} |" in page
