@@ -1,4 +1,4 @@
-"""A small model behind the application, asked without a network."""
+"""A small model behind the application, called without a network connection."""
 
 import io
 from collections.abc import Iterator
@@ -27,12 +27,12 @@ def small_model(defense: Defense | None = None, backend: str = "torch") -> Model
 
 
 def small_client(model: Model, limits: Limits = LIMITS, token: str | None = None) -> TestClient:
-    """What the application fails at is raised here, as it is."""
+    """A client in which failures of the application are raised as they are."""
     return TestClient(build_app(model, drawn_samples((12, 12), 3), limits, token))
 
 
 def photos(count: int = 24) -> list[Pixels]:
-    """From dark to bright, in bytes."""
+    """Pictures from dark to bright, as bytes."""
     levels = (pictures(count) * 255).round().permute(0, 2, 3, 1).numpy()
     return [np.ascontiguousarray(each).astype(np.uint8) for each in levels]
 

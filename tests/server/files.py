@@ -1,4 +1,4 @@
-"""Pictures of every kind that comes in, right and wrong; also what the fuzzer starts from."""
+"""Picture files of every kind, good and bad; the fuzzer also starts from them."""
 
 import io
 import struct
@@ -26,7 +26,7 @@ def chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def png(width: int, height: int, content: bytes = b"", extra: bytes = b"") -> bytes:
-    """A grey PNG that claims this size, whatever it holds."""
+    """A grey PNG that claims this size, whatever its content."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + header + extra + chunk(b"IDAT", zlib.compress(content)) + chunk(b"IEND", b"")
 
@@ -49,7 +49,7 @@ def animated(kind: str) -> bytes:
 
 
 def deep_grey() -> bytes:
-    """16 bits a pixel."""
+    """16 bits per pixel."""
     return saved(Image.fromarray((np.arange(144, dtype=np.uint16) * 455).reshape(12, 12)), "PNG")
 
 
@@ -88,12 +88,12 @@ def good_files() -> dict[str, bytes]:
 
 @cache
 def bad_files() -> dict[str, tuple[bytes, int]]:
-    """Files that get none, and the status that says so."""
+    """Files that get an error, with its status."""
     whole, jpeg = file_of(scene()), file_of(scene(), "JPEG")
     bomb_text = chunk(b"zTXt", b"Comment\0\0" + zlib.compress(bytes(2**27)))
     return {
         "empty": (b"", 415),
-        "text": (b"this is no picture", 415),
+        "text": (b"this is not a picture", 415),
         "svg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415),
         "tiff": (file_of(scene(), "TIFF"), 415),
         "signature alone": (whole[:8], 415),

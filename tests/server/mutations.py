@@ -1,4 +1,4 @@
-"""Broken pictures: files of every kind with something changed in them."""
+"""Broken pictures: files of every kind with random changes."""
 
 import random
 import zlib
@@ -9,16 +9,16 @@ EDGES = (b"\x00", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff", b"\x00\x00\x00
 
 
 def seeds() -> list[bytes]:
-    """What mutations start from; each is short, so that a change hits something."""
+    """The files that mutations start from; each is short, so that a change hits something."""
     wrong = [content for content, _ in bad_files().values() if len(content) < 2**16]
     return [*good_files().values(), *wrong, animated("GIF"), many_scans(3)]
 
 
 def mutate(stock: list[bytes], draw: random.Random) -> bytes:
-    """One of the files with one to eight changes; half of the PNGs get checksums that fit, so that more is read."""
+    """One of the files with one to eight changes; half of the PNGs get valid checksums, so that more is read."""
     content = bytearray(draw.choice(stock))
     for _ in range(draw.choice((1, 1, 1, 2, 4, 8))):
-        first = min(len(content), draw.choice((0, 16, 16, 16)))  # a file whose signature is gone is refused at once
+        first = min(len(content), draw.choice((0, 16, 16, 16)))  # a file without its signature is rejected at once
         place = draw.randrange(first, len(content) + 1)
         change = draw.randrange(6)
         if change == 0 and place < len(content):
@@ -39,7 +39,7 @@ def mutate(stock: list[bytes], draw: random.Random) -> bytes:
 
 
 def checked(content: bytes) -> bytes:
-    """A PNG with the checksums of its chunks made right; anything else as it is."""
+    """A PNG with the checksums of its chunks corrected; any other file unchanged."""
     if not content.startswith(b"\x89PNG\r\n\x1a\n"):
         return content
     made, place = content[:8], 8

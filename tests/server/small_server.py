@@ -1,4 +1,4 @@
-"""A server of the small model as a process of its own, for long runs: python -m tests.server.small_server."""
+"""A server for the small model in its own process, for long runs: python -m tests.server.small_server."""
 
 import socket
 import warnings

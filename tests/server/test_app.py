@@ -1,4 +1,4 @@
-"""The contract, asked over HTTP: answers, refusals and what surrounds them."""
+"""The API over HTTP: answers, errors, headers and metrics."""
 
 import base64
 import io
@@ -65,7 +65,7 @@ def large(pixels: Pixels, size: tuple[int, int]) -> Pixels:
 @pytest.mark.parametrize(
     ("size", "threat"), [((24, 24), "3x3"), ((30, 12), "3x2"), ((13, 13), "1x1"), ((5, 5), "none")]
 )
-def test_another_size_is_resized_and_its_own_pixels_are_told(
+def test_other_sizes_are_resized_and_proven_in_their_own_pixels(
     client: TestClient, model: Model, size: tuple[int, int], threat: str
 ) -> None:
     sent = large(photos()[-1], size)
@@ -75,12 +75,12 @@ def test_another_size_is_resized_and_its_own_pixels_are_told(
     original = answer["original"]
     assert (original["height"], original["width"], original["resized"]) == (*size, True)
     assert original["threat"] == threat
-    # Where no pixel of the picture stays inside a patch, nothing is proven of it: a fail-safe answer is none.
+    # If no pixel of the picture stays inside a patch, nothing is proven about it, and fail-safe mode abstains.
     assert original["square"] == (0 if threat == "none" else int(threat[2]))
     assert (answer["class"] is None) == (threat == "none")
 
 
-def test_files_are_never_named(client: TestClient) -> None:
+def test_file_names_are_never_used(client: TestClient) -> None:
     for name in ("../../etc/passwd", "/dev/null", "a" * 5000, "", "nul\0.png", "C:\\x.png", "<script>"):
         sent = {"files": (name, file_of(photos()[0]), "image/png")}
         response = client.post("/v1/certify", files=sent)
@@ -98,12 +98,12 @@ def test_forms_without_a_picture_are_refused(client: TestClient, path: str) -> N
     assert client.post(path, content=b"x", headers={"Content-Type": "multipart/form-data"}).status_code in (400, 422)
 
 
-def test_wrong_values_are_told_in_one_line(client: TestClient) -> None:
+def test_invalid_values_are_reported_in_one_line(client: TestClient) -> None:
     picture = {"file": file_of(photos()[0])}
     for query, words in (
-        ("steps=0", "query.steps: expected another value"),
-        ("steps=101", "query.steps: expected another value"),
-        ("patch=5x5", "expected a patch inside the served 2x2, got 5x5; rule 'two-mask' has masks of that size"),
+        ("steps=0", "Invalid value for query.steps: Input should be greater than or equal to 1."),
+        ("steps=101", "Invalid value for query.steps: Input should be less than or equal to 100."),
+        ("patch=5x5", "The patch 5x5 does not fit into the served 2x2, for which rule 'two-mask' has its masks."),
         ("patch=5", "expected a patch like 5x5"),
         ("patch=0x0", "expected a patch of 1x1 up to 12x12, got 0x0"),
         ("patch=area:7919", "expected an area that some rectangle inside 12x12 has"),
@@ -115,7 +115,10 @@ def test_wrong_values_are_told_in_one_line(client: TestClient) -> None:
 def test_too_many_files_are_refused(client: TestClient) -> None:
     sent = [("files", ("p", file_of(photos()[0])))] * (LIMITS.files + 1)
     response = client.post("/v1/certify", files=sent)
-    assert response.status_code == 413 and "expected 1 to 24 files, got 25" in response.json()["detail"]
+    assert (
+        response.status_code == 413
+        and "A request may hold 1 to 24 files, but this has 25." in response.json()["detail"]
+    )
 
 
 def test_too_many_score_maps_are_refused(model: Model) -> None:
@@ -123,7 +126,7 @@ def test_too_many_score_maps_are_refused(model: Model) -> None:
         sent = [("files", ("p", file_of(photos()[0])))] * 3
         response = client.post("/v1/certify?scores=true", files=sent)
         assert response.status_code == 413
-        assert "expected up to 2 files with scores, got 3" in response.json()["detail"]
+        assert "At most 2 files may ask for scores at once, but 3 did." in response.json()["detail"]
         assert client.post("/v1/certify?scores=true", files=sent[:2]).status_code == 200
         assert client.post("/v1/certify", files=sent).status_code == 200
 
@@ -139,29 +142,29 @@ def test_too_many_bytes_are_refused_with_and_without_a_length(client: TestClient
 
     unknown = client.post("/v1/certify", content=pieces(), headers={"Content-Type": "multipart/form-data; boundary=x"})
     assert unknown.status_code == 413 and unknown.headers["connection"] == "close"
-    assert "expected a request of up to 1048576 bytes, got more" in unknown.json()["detail"]
+    assert "The request is larger than 1048576 bytes." in unknown.json()["detail"]
 
 
-def test_what_does_not_fit_into_the_queue_is_told_to_come_again(model: Model) -> None:
+def test_a_full_queue_says_when_to_try_again(model: Model) -> None:
     with small_client(model, Limits(waiting_images=2)) as client:
         sent = [("files", ("p", file_of(photos()[0])))] * 3
         response = client.post("/v1/certify", files=sent)
         assert response.status_code == 503 and response.headers["retry-after"] == "1"
-        assert "expected a free place, got a full queue; try again later" in response.json()["detail"]
+        assert response.json()["detail"] == "The server is busy. Try again later."
         assert client.post("/v1/certify", files=sent[:2]).status_code == 200
     with small_client(model, Limits(requests=0)) as client:
         assert client.get("/v1/model").status_code == 503
         assert client.get("/health").status_code == 200
 
 
-def test_who_waits_too_long_is_told_to_come_again(model: Model) -> None:
+def test_a_timeout_says_when_to_try_again(model: Model) -> None:
     with small_client(model, Limits(answer_seconds=0)) as client:
         response = client.post("/v1/certify", files={"files": file_of(photos()[0])})
         assert response.status_code == 503 and response.headers["retry-after"] == "1"
 
 
-def test_decoding_counts_as_waiting(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A picture that takes for ever to decode; it ends when the test does."""
+def test_decoding_counts_toward_the_timeout(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding ends only when the test does."""
     ended = threading.Event()
     monkeypatch.setattr("bagcert.server.worker.read_picture", lambda *_: ended.wait() and photos()[0])
     with small_client(model, Limits(answer_seconds=0.01)) as client:
@@ -176,7 +179,7 @@ def test_patches_of_many_shapes_are_refused_before_they_cost_time(client: TestCl
     every = "+".join(f"{height}x{width}" for height in sides for width in sides)
     response = client.post("/v1/attack", files={"file": file_of(photos()[0])}, params={"patch": every})
     assert response.status_code == 422
-    assert response.json()["detail"] == "expected a patch of up to 16 shapes, got 144; attack with fewer"
+    assert response.json()["detail"] == "A patch may have at most 16 shapes, but this one has 144. Attack with fewer."
 
 
 @pytest.mark.parametrize("patch", [f"{'9' * 5000}x3", f"area:{'9' * 5000}", f"{'9' * 5000}%", f"0.{'9' * 5000}%"])
@@ -185,19 +188,19 @@ def test_endless_numbers_are_refused(client: TestClient, patch: str) -> None:
     assert response.status_code == 422 and len(response.json()["detail"]) < 200
 
 
-def test_a_mistake_of_the_server_is_counted_and_told(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_the_server_is_counted_and_reported(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bagcert.server.app.to_answer", lambda *_: 1 / 0)
     app = build_app(model, drawn_samples((12, 12), 3), LIMITS)
     with TestClient(app, raise_server_exceptions=False) as client:
         response = client.post("/v1/certify", files={"files": file_of(photos()[0])})
-        assert response.status_code == 500 and "expected no mistake of the server" in response.json()["detail"]
+        assert response.status_code == 500 and "The server failed to answer" in response.json()["detail"]
         assert response.headers["x-content-type-options"] == "nosniff"
         text = client.get("/metrics").text
     assert 'bagcert_requests_total{route="/v1/certify",status="500"} 1.0' in text
 
 
 def test_a_grey_model_sees_grey() -> None:
-    """One channel, 8x8, as digits have: colors are turned to grey, samples and attacked pictures are grey."""
+    """One channel, 8x8, like the digits: colors become grey, and so are samples and attacked pictures."""
     scorer = ResidualScorer(ResidualConfig(classes=3, channels=1, width=4, kernels=(3,), paths=1, shake=False), (8, 8))
     model = small_model(Defense.build(scorer.eval(), "every-region", "2x2", NAMES))
     color = photos()[3][:8, :8]
@@ -244,13 +247,13 @@ def test_an_attack_that_wins_says_so() -> None:
     assert all(result["steps"] <= 40 for result in results)
 
 
-def test_a_token_guards_what_the_model_does(model: Model) -> None:
+def test_a_token_guards_the_model(model: Model) -> None:
     with small_client(model, token="secret") as client:
         for path in ("/v1/model", "/v1/samples", "/v1/samples/0", "/metrics"):
             for headers in ({}, {"Authorization": "Bearer other"}, {"Authorization": "Bearer sécret".encode()}):
                 refused = client.get(path, headers=headers)  # type: ignore[arg-type]
                 assert refused.headers["www-authenticate"] == "Bearer"
-                assert refused.status_code == 401 and "expected 'Authorization: Bearer TOKEN'" in refused.text
+                assert refused.status_code == 401 and "Send 'Authorization: Bearer TOKEN'" in refused.text
             assert client.get(path, headers={"Authorization": "Bearer secret"}).status_code == 200
         assert client.post("/v1/certify").status_code == 401
         assert client.get("/").status_code == client.get("/health").status_code == 200
@@ -272,11 +275,11 @@ def test_samples_are_pictures_that_can_be_certified(client: TestClient) -> None:
         assert picture.headers["content-type"] == "image/png"
         (answer,) = certify(client, picture.content)
         assert answer["original"]["resized"] is False
-    assert "expected a sample in 0..11, got 12" in client.get("/v1/samples/12").json()["detail"]
+    assert "There is no sample 12: they are numbered 0..11." in client.get("/v1/samples/12").json()["detail"]
     assert client.get("/v1/samples/x").status_code == client.get("/v1/samples/-1").status_code == 422
 
 
-def test_counts_can_be_scraped(model: Model) -> None:
+def test_metrics_can_be_scraped(model: Model) -> None:
     with small_client(model) as client:
         certify(client, *[file_of(each) for each in photos()[-3:]])
         client.get("/strange/path")
@@ -284,7 +287,7 @@ def test_counts_can_be_scraped(model: Model) -> None:
     assert 'bagcert_images_total{certified="true"} 3.0' in text
     assert 'bagcert_requests_total{route="/v1/certify",status="200"} 1.0' in text
     assert 'bagcert_requests_total{route="other",status="404"} 1.0' in text
-    assert "bagcert_batch_images_sum 4.0" in text, "three, and one before any request, to warm up"
+    assert "bagcert_batch_images_sum 4.0" in text, "three, and one to warm up before any request"
 
 
 def test_pages_may_load_nothing_from_elsewhere(client: TestClient) -> None:
@@ -304,7 +307,7 @@ def test_pages_may_load_nothing_from_elsewhere(client: TestClient) -> None:
     assert client.get("/docs").status_code == 404
 
 
-def test_wrong_methods_are_told_the_right_one(client: TestClient) -> None:
+def test_wrong_methods_are_answered_with_the_right_ones(client: TestClient) -> None:
     for method, path, allowed in (("GET", "/v1/certify", "POST"), ("DELETE", "/v1/model", "GET"), ("POST", "/", "GET")):
         response = client.request(method, path)
         assert response.status_code == 405 and allowed in response.headers["allow"]

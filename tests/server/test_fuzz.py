@@ -1,4 +1,4 @@
-"""A short run of what `make fuzz` does at length: broken files and made-up requests, and never a 500."""
+"""A short version of `make fuzz`: broken files and generated requests never get a 500."""
 
 import random
 import subprocess
@@ -16,11 +16,11 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 from tests.server.conftest import file_of, photos
 from tests.server.mutations import mutate, seeds
 
-# The server ignores Pillow's remarks on odd metadata; here they would be errors of files that can be read.
+# The server ignores Pillow's warnings about odd metadata; in tests they would be errors.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore:Truncated File Read", "ignore:Corrupt EXIF")
 
 
-def test_mutated_files_are_answered_or_refused(client: TestClient) -> None:
+def test_mutated_files_get_an_answer_or_an_error(client: TestClient) -> None:
     draw, stock = random.Random(7), seeds()
     wanted = client.post("/v1/certify", files={"files": file_of(photos()[-1])}).json()
     statuses = set()
@@ -35,7 +35,7 @@ def test_mutated_files_are_answered_or_refused(client: TestClient) -> None:
 
 @pytest.fixture(scope="module")
 def described() -> Iterator[OpenApiSchema]:
-    """The OpenAPI of a server that runs."""
+    """The OpenAPI schema of a running server."""
     command = [sys.executable, "-m", "tests.server.small_server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -46,12 +46,12 @@ def described() -> Iterator[OpenApiSchema]:
             server.terminate()
 
 
-made_up = schemathesis.pytest.from_fixture("described")
+generated = schemathesis.pytest.from_fixture("described")
 
 
 @pytest.mark.slow
-@made_up.parametrize()
+@generated.parametrize()
 @settings(max_examples=10, deadline=None, derandomize=True, database=None)
-def test_made_up_requests_get_documented_answers(case: schemathesis.Case[Any]) -> None:
-    """All that is allowed must be accepted, but for files: made-up bytes are rarely a picture."""
+def test_generated_requests_get_documented_answers(case: schemathesis.Case[Any]) -> None:
+    """Requests that the schema allows are accepted, except files: random bytes are rarely a picture."""
     case.call_and_validate(excluded_checks=[positive_data_acceptance])

@@ -1,4 +1,4 @@
-"""Many clients at once, each answer compared with the one given alone: a short run of what `make load` does."""
+"""Many clients at once get the same answers as each alone: a short version of `make load`."""
 
 import subprocess
 import sys

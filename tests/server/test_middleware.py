@@ -1,4 +1,4 @@
-"""A request that never ends, tried at the application itself: a client would have to be as patient as the test."""
+"""Requests that never end, sent to the middleware itself: a real client would have to wait as long as the test."""
 
 import asyncio
 from collections.abc import Iterator
@@ -29,11 +29,11 @@ def test_a_body_that_stops_coming_is_refused() -> None:
     with pytest.raises(RequestError) as refused:
         asyncio.run(receiving(iter([]))())
     assert refused.value.status_code == 408
-    assert refused.value.detail.startswith("expected the whole request within 0 s, got a part")
+    assert refused.value.detail.startswith("The request did not arrive in full within 0 s.")
 
 
 def test_a_whole_body_may_wait_for_its_answer() -> None:
-    """After the last part only the client's leaving is left to hear of, which is no fault."""
+    """After the last part only a disconnect can follow, which is not an error."""
 
     async def test() -> None:
         limits = Limits(body_bytes=10, body_seconds=30.0)
@@ -49,7 +49,7 @@ def test_a_whole_body_may_wait_for_its_answer() -> None:
     asyncio.run(test())
 
 
-def test_routes_have_few_names() -> None:
+def test_unknown_paths_share_one_name() -> None:
     assert [route_of(path) for path in ("/v1/certify", "/v1/samples/3", "/", "/x", "/v1/certifyx")] == [
         "/v1/certify",
         "/v1/samples",

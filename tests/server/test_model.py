@@ -1,4 +1,4 @@
-"""What is served is what the defense says, whatever comes along with it."""
+"""The served answers are those of the defense, whatever else is in the batch."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_answers_are_those_of_the_defense(step: str, rule: str) -> None:
 @pytest.mark.parametrize("patch", ["2x2", "4x4", "2x5", "1x3+3x2"])
 @pytest.mark.parametrize(("step", "rule"), KINDS)
 def test_squares_are_the_largest_under_the_same_masks(step: str, rule: str, patch: str) -> None:
-    """`certified_size` asks for every side; of those inside the threat the largest must come out."""
+    """`certified_size` tries every side; the result must be the largest inside the threat."""
     defense = small_defense(step, rule).against(patch)
     model = small_model(defense)
     scores = defense.scores(to_images(photos())).values
@@ -60,13 +60,13 @@ def test_squares_are_the_largest_under_the_same_masks(step: str, rule: str, patc
     ).clamp(max=model.square)
     found = model.answer(photos())
     proven = torch.tensor([each.certified for each in found])
-    # A masking rule's bound may hold for a rectangle and fail for a square inside it, which it covers all the same.
+    # A masking rule's bound may hold for a rectangle and fail for a square inside it, which is still proven.
     wanted = torch.where(proven, torch.full_like(wanted, model.square), wanted)
     assert [each.square for each in found] == wanted.tolist()
 
 
 def test_an_uncertified_answer_may_be_proven_against_smaller_squares() -> None:
-    """Every footprint of a single pixel lies inside several masks of 3x3, and one that never fails is enough."""
+    """The region of a single pixel lies inside several 3x3 masks, and one that never fails is enough."""
     found = small_model(small_defense("logits", "two-mask").against("3x3")).answer(photos())
     assert {each.square for each in found} == {0, 1, 3}
     assert all(each.certified == (each.square == 3) for each in found)
@@ -80,7 +80,7 @@ def test_batch_mates_change_nothing() -> None:
         assert same(model.answer([pictures[5], pictures[index]])[1], together[index])
 
 
-def test_onnxruntime_serves_its_own_scores_by_the_same_rule() -> None:
+def test_onnxruntime_scores_are_served_with_the_same_rule() -> None:
     model = small_model(backend="onnx")
     for each, found in zip(photos(), model.answer(photos()), strict=True):
         certificate = model.defense.certify_integers(model.scores(to_images([each])))
@@ -89,12 +89,12 @@ def test_onnxruntime_serves_its_own_scores_by_the_same_rule() -> None:
     assert str(model.program) == "onnx, cpu, float32, batches of 16"
 
 
-def test_programs_that_are_not_audited_are_refused() -> None:
-    with pytest.raises(UsageError, match="expected batches of 16, got 0; serve what is audited"):
+def test_programs_that_are_not_audited_are_rejected() -> None:
+    with pytest.raises(UsageError, match=r"The program has batch size 0\. Use 16, as the model was audited"):
         Model("small", small_defense("logits", "two-mask"), Program(batch=0), INFO)
 
 
-def test_region_threats_are_refused() -> None:
+def test_region_threats_are_rejected() -> None:
     defense: Defense = small_defense("logits", "two-mask").against(torch.ones(1, 12, 12, dtype=torch.bool))
-    with pytest.raises(UsageError, match="expected a trained model against rectangles"):
+    with pytest.raises(UsageError, match="Only a trained model with a rectangular patch can be served"):
         small_model(defense)

@@ -1,4 +1,4 @@
-"""Files to pixels: what is handled right, and what is refused with which words."""
+"""Decoding: which files become which pixels, and which get which error."""
 
 import io
 
@@ -12,6 +12,8 @@ from bagcert.server.resizing import Pixels
 from bagcert.server.schemas import RequestError
 from tests.server.conftest import LIMITS, file_of, photos
 from tests.server.files import bad_files, deep_grey, good_files, many_scans, png, rotated, saved, scene
+
+WORDS = {413: "The picture has ", 415: "This is not a picture in a known format.", 422: "The "}
 
 
 def read(content: bytes, channels: int = 3) -> Pixels:
@@ -30,17 +32,20 @@ def test_good_files_are_answered(name: str, client: TestClient) -> None:
 
 @pytest.mark.parametrize("name", bad_files())
 @pytest.mark.parametrize(("path", "field"), [("/v1/certify", "files"), ("/v1/attack", "file")])
-def test_bad_files_are_refused_in_words(name: str, path: str, field: str, client: TestClient) -> None:
+def test_bad_files_get_an_error_that_says_why(name: str, path: str, field: str, client: TestClient) -> None:
     content, status = bad_files()[name]
     response = client.post(path, files={field: ("picture.png", content, "image/png")})
     assert response.status_code == status, response.text
-    assert response.json()["detail"].startswith("file 0: expected ")
+    detail = response.json()["detail"]
+    assert detail.startswith(f"File 0: {WORDS[status]}") and detail.endswith(".")
 
 
 def test_the_bad_file_of_several_is_named(client: TestClient) -> None:
     sent = [("files", ("a", file_of(photos()[0]))), ("files", ("b", b"nonsense"))]
     response = client.post("/v1/certify", files=sent)
-    assert response.status_code == 415 and response.json()["detail"].startswith("file 1: expected a picture as PNG")
+    assert response.status_code == 415 and response.json()["detail"].startswith(
+        "File 1: This is not a picture in a known format. Send one of PNG, "
+    )
 
 
 def test_lossless_files_keep_their_pixels() -> None:
@@ -50,7 +55,7 @@ def test_lossless_files_keep_their_pixels() -> None:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_pictures_stand_upright(kind: str) -> None:
-    """Orientation 6: the top of the scene is at the left of what is stored, so it is turned to the right."""
+    """Orientation 6: the top of the scene is stored at the left, so the picture is rotated to the right."""
     turned = np.rot90(read(rotated(1, kind)), -1)
     assert np.array_equal(read(rotated(6, kind)), turned)
     assert not np.array_equal(turned, read(rotated(1, kind)))
@@ -74,7 +79,7 @@ def test_a_phones_previews_are_left_alone() -> None:
 
 
 def test_pixels_that_a_png_leaves_out_are_black() -> None:
-    """Pillow takes such files; what was in memory before must not show."""
+    """Pillow accepts such files; old content of memory must not show."""
     pixels = read(png(30, 30, b"\0" + b"\xff" * 30), channels=1)
     assert (pixels[0] == 255).all() and not pixels[1:].any()
 
@@ -83,4 +88,4 @@ def test_scans_are_counted() -> None:
     assert read(many_scans(20)).shape == (12, 12, 3)
     with pytest.raises(RequestError) as refused:
         read(many_scans(80))
-    assert "expected a JPEG of up to 64 scans, got more" in refused.value.detail
+    assert "The JPEG has more than 64 scans." in refused.value.detail

@@ -1,4 +1,4 @@
-"""Resizing: the exact average, and what a patch of the original can touch, tried placement by placement."""
+"""Resizing: the exact average, and what a patch on the original can touch, tried at every placement."""
 
 from fractions import Fraction
 
@@ -72,7 +72,7 @@ def touched(changed: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> int:
 def test_no_patch_of_the_original_touches_more_than_the_patch_of_the_network(
     original: tuple[int, int], network: tuple[int, int], patch: tuple[int, int]
 ) -> None:
-    """Every placement, black and white inverted: what changes fits into the served patch."""
+    """A white patch on black, at every placement: what changes fits into the network's patch."""
     height, width = patch_in_original(original, network, patch)
     black = np.zeros((*original, 1), np.uint8)
     before = resize(black, network)
@@ -87,7 +87,7 @@ def test_no_patch_of_the_original_touches_more_than_the_patch_of_the_network(
 @pytest.mark.parametrize("inputs", [5, 11, 12, 13, 24, 31, 50])
 @pytest.mark.parametrize("allowed", [1, 2, 5, 12])
 def test_one_more_line_touches_too_much(inputs: int, allowed: int) -> None:
-    """Along one axis every change is seen: just what is claimed fits, and no more."""
+    """Along one axis every change is visible: exactly the claimed length fits, and no more."""
     outputs = 12
     black = np.zeros((inputs, 1, 1), np.uint8)
 

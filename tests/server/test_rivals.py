@@ -1,4 +1,4 @@
-"""Every kind of network can be served, attacked and is answered as its own defense says."""
+"""Every kind of network can be served and attacked, and its answers are those of its own defense."""
 
 import pytest
 import torch
@@ -52,5 +52,7 @@ def test_answers_and_attacks(name: str) -> None:
 
 
 def test_views_are_served_by_torch_only() -> None:
-    with pytest.raises(UsageError, match="expected a network that scores in one pass for backend onnx, got views"):
+    with pytest.raises(
+        UsageError, match="Backend onnx needs a network that scores in one pass, but this one scores views"
+    ):
         Model("views", built("cleanser"), Program("onnx", batch=4), INFO)

@@ -1,4 +1,4 @@
-"""The command: a real process, asked, stopped and killed."""
+"""The command as a real process: it answers, is stopped and is killed."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def serving(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server of the shipped model and its address; it listens when it has told that."""
+    """A server for the shipped model, and its address, which it prints once it listens."""
     command = [sys.executable, "-m", "bagcert", "serve", "cifar10-small", "--threads", "1", "--data-dir", str(tmp_path)]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -39,7 +39,7 @@ def serving(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[st
 
 
 def ask(url: str, *files: bytes) -> dict[str, Any]:
-    """Post files as a form, by the standard library alone."""
+    """Post files as a form, with the standard library alone."""
     parts = [
         b'--x\r\nContent-Disposition: form-data; name="files"; filename="p"\r\n\r\n' + file + b"\r\n" for file in files
     ]
@@ -73,7 +73,7 @@ def test_after_a_kill_the_same_address_gives_the_same_answers(tmp_path: Path) ->
 
 
 def test_what_was_accepted_is_answered_before_the_end(tmp_path: Path) -> None:
-    """A form is on its way when the server is told to stop; its last bytes come only then, and it is answered."""
+    """The last bytes of a form arrive only after the server is told to stop, and it is answered."""
     with serving(tmp_path, "--port", "0") as (process, url):
         (picture,) = samples_of(url)[:1]
         body = b'--x\r\nContent-Disposition: form-data; name="files"; filename="p"\r\n\r\n' + picture + b"\r\n--x--\r\n"
@@ -82,7 +82,7 @@ def test_what_was_accepted_is_answered_before_the_end(tmp_path: Path) -> None:
         host, port = url.removeprefix("http://").strip("/").split(":")
         with socket.create_connection((host, int(port)), timeout=120) as connection:
             connection.sendall(head)
-            assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")  # now the server waits for the form
+            assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")  # the server is waiting for the form
             process.send_signal(signal.SIGTERM)
             connection.sendall(body)
             answer = b"".join(iter(lambda: connection.recv(2**16), b""))
@@ -126,7 +126,7 @@ def test_an_open_address_is_remarked_on(capsys: pytest.CaptureFixture[str]) -> N
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("bagcert.server.find_spec", lambda name: None if name == "uvicorn" else object())
     assert call(monkeypatch, "serve", "cifar10-small") == 2
-    assert "got no uvicorn; pip install 'bagcert[all]'" in capsys.readouterr().err
+    assert "packages that are not installed: uvicorn. Run: pip install 'bagcert[all]'." in capsys.readouterr().err
 
 
 def test_samples_are_the_first_test_images(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
@@ -136,6 +136,6 @@ def test_samples_are_the_first_test_images(tiny_cifar10: TinyCifar10, tmp_path: 
     samples = sample_pictures("cifar10", model, tmp_path)
     first = tiny_cifar10.batches["test_batch.bin"][1:3073]
     assert len(samples) == 12 and samples[0].pixels.transpose(2, 0, 1).tobytes() == first
-    other = small_model(small_defense("logits", "two-mask"))  # of 12x12 pixels: none of the data set's fits
+    other = small_model(small_defense("logits", "two-mask"))  # 12x12 pixels: the data set's images do not fit
     assert sample_pictures("cifar10", other, tmp_path)[0].name == "a drawn 0"
     assert file_of(samples[0].pixels).startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""Gathering: nothing lost, nothing mixed up, nothing beyond the bound."""
+"""Batches: no job is lost or mixed up, and the queue keeps its limit."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from bagcert.server.worker import Batcher, QueueFull, Stage
 
 
 class Doubler:
-    """The first stage: doubles numbers; the first batch waits until it is let go, so that the others gather."""
+    """The first stage doubles numbers. The first batch waits until it is let go, so that the others gather."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -26,7 +26,7 @@ class Doubler:
         return [2 * job for job in jobs]
 
     async def busy(self) -> None:
-        """Until the first batch is being run."""
+        """Wait until the first batch is running."""
         await asyncio.to_thread(self.begun.wait, 60)
 
 

@@ -1,4 +1,7 @@
-"""A model behind HTTP: pictures in, classes with their proofs out (`docs/deploy.md`)."""
+"""A model behind HTTP: it takes pictures and returns classes with their proofs (`docs/deploy.md`).
+
+May import: attacks, audit, defense, errors, program, rules, scorers, shapes, threats.
+"""
 
 from importlib.util import find_spec
 
@@ -13,10 +16,9 @@ PACKAGES = {
 
 
 def need_serving() -> None:
-    """Refuse in one line where a package is missing; modules that import them are imported after this call."""
+    """Raise a one-line error if a package is missing; import the modules that need them only after this call."""
     missing = [name for module, name in PACKAGES.items() if find_spec(module) is None]
     if missing:
         raise UsageError(
-            f"expected {', '.join(PACKAGES.values())} to be installed, got no {', '.join(missing)}; "
-            "pip install 'bagcert[all]'"
+            f"The server needs packages that are not installed: {', '.join(missing)}. Run: pip install 'bagcert[all]'."
         )

@@ -1,4 +1,4 @@
-"""The application: which request gets which answer."""
+"""The application: its routes, and the page for every other path."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ PAGE = Path(__file__).parent / "page"
 def build_app(
     model: Model, samples: Sequence[Sample], limits: Limits | None = None, token: str | None = None
 ) -> FastAPI:
-    """The server of one model, ready to be run by uvicorn."""
+    """The server for one model, ready for uvicorn."""
     bounds, metrics = limits or Limits(), Metrics()
     service = Service(model, bounds, metrics)
 
@@ -43,10 +43,10 @@ def build_app(
 
     app = FastAPI(
         title="bagcert",
-        description="Classes of pictures with proofs that no patch changes them.",
+        description="Classifies pictures and proves which answers no patch can change.",
         version=model.info["version"],
         lifespan=lifespan,
-        docs_url=None,  # those pages load scripts from elsewhere
+        docs_url=None,  # FastAPI's documentation pages load scripts from other servers
         redoc_url=None,
     )
     app.add_middleware(Middleware, limits=bounds, metrics=metrics, token=token)
@@ -59,7 +59,7 @@ def build_app(
 
 
 def add_page(app: FastAPI) -> None:
-    """Files of the page for every path that is no route; a mount would also answer wrong methods of the routes."""
+    """Serve the page's files for every path without a route. A mount would also answer wrong methods of the routes."""
     files, nothing = StaticFiles(directory=PAGE, html=True), app.router.default
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,22 +69,23 @@ def add_page(app: FastAPI) -> None:
 
 
 def certify_routes(service: Service) -> APIRouter:
-    """What the model is asked."""
+    """The routes that run the model."""
     router, model, limits = APIRouter(), service.model, service.limits
     most_maps = max(1, limits.score_numbers // model.score_numbers)
 
     @router.post("/v1/certify")
     async def certify(
         files: Annotated[
-            list[UploadFile], File(description="pictures: PNG, JPEG, WebP, BMP or a still GIF", min_length=1)
+            list[UploadFile], File(description="Pictures: PNG, JPEG, WebP, BMP or still GIF", min_length=1)
         ],
-        scores: Annotated[bool, Query(description="with the score maps")] = False,
-        fail_safe: Annotated[bool, Query(description="abstain unless certified")] = False,
+        scores: Annotated[bool, Query(description="Include the score maps")] = False,
+        fail_safe: Annotated[bool, Query(description="Abstain unless the answer is certified")] = False,
     ) -> Certified:
-        """The class of each picture, and what is proven about it."""
+        """Return the class of each picture and what is proven about it."""
         if scores and len(files) > most_maps:
             raise RequestError(
-                413, f"expected up to {most_maps} files with scores, got {len(files)}; send several requests"
+                413,
+                f"At most {most_maps} files may ask for scores at once, but {len(files)} did. Send several requests.",
             )
         async with service.in_time():
             pictures = await service.read([file.file for file in files])
@@ -101,10 +102,12 @@ def certify_routes(service: Service) -> APIRouter:
 
     @router.post("/v1/attack")
     async def attack(
-        file: Annotated[UploadFile, File(description="one picture")],
-        patch: Annotated[str | None, Query(description="as 3x3, up to the served threat; default: that")] = None,
-        steps: Annotated[int, Query(ge=1, le=limits.attack_steps)] = 40,
-        scores: Annotated[bool, Query(description="with the score maps")] = False,
+        file: Annotated[UploadFile, File(description="One picture")],
+        patch: Annotated[
+            str | None, Query(description="Size such as 3x3, up to the served threat, which is the default")
+        ] = None,
+        steps: Annotated[int, Query(description="Maximum number of steps", ge=1, le=limits.attack_steps)] = 40,
+        scores: Annotated[bool, Query(description="Include the score maps")] = False,
     ) -> AttackAnswer:
         """Paint a patch where the proof is weakest, by gradient descent, and certify the attacked picture."""
         try:
@@ -131,8 +134,8 @@ def certify_routes(service: Service) -> APIRouter:
 
 
 async def invalid_value(_: Request, error: Exception) -> JSONResponse:
-    """A wrong value in one line, like every other refusal."""
+    """Report an invalid value in one line, like every other error."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return JSONResponse({"detail": f"{place}: expected another value, got this: {first['msg']}"}, 422)
+    field = ".".join(str(part) for part in first["loc"])
+    return JSONResponse({"detail": f"Invalid value for {field}: {first['msg']}."}, 422)

@@ -1,4 +1,4 @@
-"""One patch against one picture, at the place where the proof is weakest: to be looked at, whether it wins or not."""
+"""One patch against one picture, where its proof is weakest: for the visitor to look at, whether it wins or not."""
 
 from dataclasses import dataclass
 
@@ -19,12 +19,12 @@ from bagcert.shapes import Scores
 from bagcert.threats import RectangleThreat
 from bagcert.threats.threat import Placement, parse_shapes
 
-STEP = 12  # of 255 levels, twice that of App. A.2: few steps have to do; whole levels, so that 8 bits hold the patch
+STEP = 12  # of 255 levels: twice that of App. A.2, since steps are few; whole levels, so that 8 bits hold the patch
 
 
 @dataclass(frozen=True, eq=False)
 class AttackJob:
-    """What to attack, by patches of which sizes, and for how many steps at most."""
+    """What to attack, with patches of which sizes, and for at most how many steps."""
 
     pixels: Pixels
     patch: RectangleThreat
@@ -33,7 +33,7 @@ class AttackJob:
 
 @dataclass(frozen=True, eq=False)
 class AttackResult:
-    """The picture with the patch, in 8 bits; `proven`: no patch of that size could have changed the class."""
+    """The picture with the patch, in 8 bits. `proven` means that no patch of that size can change the class."""
 
     pixels: Pixels
     placement: Placement
@@ -42,24 +42,24 @@ class AttackResult:
 
 
 def parse_patch(text: str, served: Defense, limits: Limits) -> RectangleThreat:
-    """The patch to attack with. A rule's masks say nothing of patches larger than those it was built for."""
+    """The patch to attack with. A rule's masks prove nothing about patches larger than those it was built for."""
     shapes = parse_shapes(text, served.threat.image_size)
     most = limits.attack_shapes
     if len(shapes) > most and text != str(served.threat):
-        raise UsageError(f"expected a patch of up to {most} shapes, got {len(shapes)}; attack with fewer")
+        raise UsageError(f"A patch may have at most {most} shapes, but this one has {len(shapes)}. Attack with fewer.")
     threat = RectangleThreat(served.threat.image_size, shapes)
     try:
         facing(served, threat)
     except UsageError:
         raise UsageError(
-            f"expected a patch inside the served {served.threat}, got {threat}; rule '{served.rule.name}' has masks "
-            "of that size"
+            f"The patch {threat} does not fit into the served {served.threat}, for which rule '{served.rule.name}' "
+            "has its masks. Choose a smaller one."
         ) from None
     return threat
 
 
 def attack_picture(model: Model, job: AttackJob) -> AttackResult:
-    """Projected gradient descent as in `bagcert.attacks`, which keeps a patch only if it wins; this one shows any."""
+    """Projected gradient descent as in `bagcert.attacks`, which keep a patch only if it wins; this returns any."""
     defense = facing(model.defense, job.patch)
     image = to_images([job.pixels])
     scores = model.scores(image)
@@ -92,7 +92,7 @@ def attack_picture(model: Model, job: AttackJob) -> AttackResult:
 
 
 def winner(defense: Defense, hard: Scores, soft: Scores) -> int:
-    """The class as far as the window tells; views that hide something have no scores to be put together from one."""
+    """The class as far as the window shows it. Scores of views that hide something cannot be put together from it."""
     if isinstance(defense.scorer, HidingScorer):
         return int(soft.mean(dim=(2, 3)).argmax())
     return int(defense.rule.predict(read_scores(hard, defense.scorer.step.bounds), defense.regions))

@@ -1,4 +1,4 @@
-"""An uploaded file to upright pixels of 8 bits, or a refusal that says why."""
+"""Decode an uploaded file into upright 8-bit pixels, or raise an error that says why not."""
 
 import io
 from typing import IO
@@ -6,20 +6,21 @@ from typing import IO
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from bagcert.errors import first_line
 from bagcert.server.limits import Limits
 from bagcert.server.resizing import Pixels
 from bagcert.server.schemas import RequestError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 MODES = {1: "L", 3: "RGB"}
-# A scan of a progressive JPEG takes a few bytes, and a pass over all pixels; usual files have about ten.
+# A scan of a progressive JPEG takes only a few bytes but a pass over all pixels. Ordinary files have about ten.
 START_OF_SCAN, MOST_SCANS = b"\xff\xda", 64
 
 
 def read_picture(file: IO[bytes], channels: int, limits: Limits) -> Pixels:
-    """Decode a still picture, turned as its EXIF entry says; transparency is dropped, 16 bits keep their upper 8.
+    """Decode a still picture and rotate it as its EXIF entry says; drop transparency and the lower 8 of 16 bits.
 
-    Every step works on single pixels, but for turning, which moves them: so a patch stays a patch.
+    Every step works on single pixels, except rotation, which only moves them. So a patch stays a patch.
     """
     content = file.read()
     try:
@@ -32,41 +33,40 @@ def read_picture(file: IO[bytes], channels: int, limits: Limits) -> Pixels:
     except RequestError:
         raise
     except UnidentifiedImageError:
-        raise RequestError(415, f"expected a picture as {', '.join(FORMATS)}, got another file; convert it") from None
+        raise RequestError(415, f"This is not a picture in a known format. Send one of {', '.join(FORMATS)}.") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError):
-        raise RequestError(413, f"expected up to {limits.pixels} pixels, got more; send a smaller picture") from None
-    except Exception as error:  # Pillow's parsers raise whatever a file that lies about itself leads them to
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RequestError(422, f"expected a whole picture, got a broken one ({told}); send it again") from None
+        raise RequestError(413, f"The picture has more than {limits.pixels} pixels. Send a smaller one.") from None
+    except Exception as error:  # given a corrupt file, Pillow's parsers may raise anything
+        raise RequestError(422, f"The picture is broken or incomplete ({first_line(error)}). Send it again.") from None
 
 
 def check_kind(picture: Image.Image, content: bytes) -> None:
-    """Refuse what is more than one picture, or costs as much to decode."""
-    # A phone's JPEG may carry previews behind the picture itself, as "frames" of format MPO.
+    """Reject files that hold more than one picture, or take as long to decode."""
+    # A phone's JPEG may carry previews after the picture itself, as "frames" of format MPO.
     if getattr(picture, "is_animated", False) and picture.format != "MPO":
-        raise RequestError(422, "expected a still picture, got an animated one; send one frame")
+        raise RequestError(422, "The picture is animated. Send a single frame.")
     if picture.format in ("JPEG", "MPO") and content.count(START_OF_SCAN) > MOST_SCANS:
-        raise RequestError(422, f"expected a JPEG of up to {MOST_SCANS} scans, got more; save it again")
+        raise RequestError(422, f"The JPEG has more than {MOST_SCANS} scans. Save it again with fewer.")
 
 
 def check_size(size: tuple[int, int], limits: Limits) -> None:
-    """Refuse by what the header says, before anything is decoded."""
+    """Reject by the size in the header, before anything is decoded."""
     width, height = size
     if width < 1 or height < 1:
-        raise RequestError(422, f"expected a picture of at least 1x1 pixels, got {height}x{width}; send another")
+        raise RequestError(422, f"The picture has {height}x{width} pixels. Send one of at least 1x1.")
     if width * height > limits.pixels or max(size) > limits.side:
         raise RequestError(
             413,
-            f"expected up to {limits.pixels} pixels and {limits.side} a side, got {height}x{width}; "
-            "send a smaller picture",
+            f"The picture has {height}x{width} pixels, but at most {limits.pixels} pixels and {limits.side} per side "
+            "are allowed. Send a smaller one.",
         )
 
 
 def to_pixels(picture: Image.Image, mode: str) -> Pixels:
-    """uint8 [h w c] of a decoded picture."""
-    if picture.mode.startswith("I"):  # 16 bits of grey; Pillow's own conversion would cut at 255
+    """A decoded picture as uint8 [h w c]."""
+    if picture.mode.startswith("I"):  # 16-bit grayscale; Pillow's own conversion would clip at 255
         picture = Image.fromarray((np.asarray(picture) >> 8).clip(0, 255).astype(np.uint8))
-    found = np.asarray(picture if picture.mode == mode else picture.convert(mode))  # converting copies in any case
+    found = np.asarray(picture if picture.mode == mode else picture.convert(mode))  # converting always copies
     return found if found.ndim == 3 else found[:, :, None]
 
 

@@ -1,4 +1,4 @@
-"""What needs no model: facts about what is served, pictures to try, and what operators ask."""
+"""Routes that do not run the model: what is served, sample pictures, health and metrics."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -17,18 +17,18 @@ from bagcert.server.schemas import ERRORS, ErrorAnswer, Health, ModelAnswer, Req
 
 PNG: dict[int | str, dict[str, Any]] = {
     200: {"content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}},
-    404: {"model": ErrorAnswer, "description": "no such sample"},
+    404: {"model": ErrorAnswer, "description": "There is no such sample"},
 }
 
 
 def info_routes(model: Model, samples: Sequence[Sample], limits: Limits) -> APIRouter:
-    """What is served, and pictures to try it with."""
+    """What is served, and sample pictures to try."""
     router = APIRouter()
-    refused: dict[int | str, dict[str, Any]] = {401: ERRORS[401], 503: ERRORS[503]}
+    errors: dict[int | str, dict[str, Any]] = {401: ERRORS[401], 503: ERRORS[503]}
 
-    @router.get("/v1/model", responses=refused)
+    @router.get("/v1/model", responses=errors)
     async def about() -> ModelAnswer:
-        """What is served."""
+        """Describe the served model, its rule, its threat and the limits of a request."""
         defense = model.defense
         return ModelAnswer(
             name=model.name,
@@ -56,33 +56,35 @@ def info_routes(model: Model, samples: Sequence[Sample], limits: Limits) -> APIR
             },
         )
 
-    @router.get("/v1/samples", responses=refused)
+    @router.get("/v1/samples", responses=errors)
     async def list_samples() -> list[SampleAnswer]:
-        """Pictures to try."""
+        """List the sample pictures."""
         return [SampleAnswer(index=i, name=each.name, url=f"/v1/samples/{i}") for i, each in enumerate(samples)]
 
-    @router.get("/v1/samples/{index}", response_class=Response, responses={**refused, **PNG, 422: ERRORS[422]})
+    @router.get("/v1/samples/{index}", response_class=Response, responses={**errors, **PNG, 422: ERRORS[422]})
     async def sample(index: Annotated[int, PathParameter(ge=0)]) -> Response:
-        """One of them as a PNG file."""
+        """Return one sample picture as a PNG file."""
         if index >= len(samples):
-            raise RequestError(404, f"expected a sample in 0..{len(samples) - 1}, got {index}; see /v1/samples")
+            raise RequestError(
+                404, f"There is no sample {index}: they are numbered 0..{len(samples) - 1}. See /v1/samples."
+            )
         return Response(to_png(samples[index].pixels), media_type="image/png")
 
     return router
 
 
 def monitoring_routes(metrics: Metrics) -> APIRouter:
-    """What operators ask."""
+    """Health and metrics, for operators."""
     router = APIRouter()
 
     @router.get("/health")
     async def health() -> Health:
-        """Up, with the model loaded and warm."""
+        """Answer once the server is up, with the model loaded and warm."""
         return Health(status="ok")
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, 401: ERRORS[401]})
     async def numbers() -> Response:
-        """Counts for Prometheus."""
+        """Return the metrics in Prometheus' text format."""
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     return router

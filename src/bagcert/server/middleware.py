@@ -1,4 +1,4 @@
-"""What every request passes: who may come in, how many, how much they may bring and how long they may take."""
+"""What every request passes through: the token, the limits on requests, bytes and time, headers and metrics."""
 
 import asyncio
 import hmac
@@ -12,7 +12,7 @@ from bagcert.server.metrics import Metrics
 from bagcert.server.schemas import RequestError
 
 HEADERS = {
-    # The page brings all it needs: nothing is loaded from, or sent to, anywhere else.
+    # The page is self-contained: nothing is loaded from, or sent to, another server.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -20,13 +20,13 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-CLOSE = {"Connection": "close"}  # so that no more of a body is sent than was read
-GUARDED = ("/v1/", "/metrics")  # what a token is needed for
+CLOSE = {"Connection": "close"}  # so that the client sends no more of the body
+GUARDED = ("/v1/", "/metrics")  # paths that need the token
 ROUTES = ("/v1/certify", "/v1/attack", "/v1/model", "/v1/samples", "/health", "/metrics", "/openapi.json", "/")
 
 
 class Middleware:
-    """Wraps the application: it counts, guards, and adds what every answer carries."""
+    """Wraps the application: it checks and counts requests, and adds the headers of every answer."""
 
     def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, token: str | None) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
@@ -50,28 +50,30 @@ class Middleware:
 
         try:
             self.check(scope)
-        except RequestError as refused:
-            headers = {**(refused.headers or {}), **CLOSE}
-            await JSONResponse({"detail": refused.detail}, refused.status_code, headers)(scope, receive, answer)
+        except RequestError as error:
+            headers = {**(error.headers or {}), **CLOSE}
+            await JSONResponse({"detail": error.detail}, error.status_code, headers)(scope, receive, answer)
             return
         self.in_flight += 1
         try:
             await self.app(scope, BoundedBody(receive, self.limits), answer)
         except Exception:
-            if not started:  # so that it is counted, and carries the headers of every answer
-                words = "expected no mistake of the server, got one; its log says which"
+            if not started:  # answered here, so that it is counted and has the usual headers
+                words = "The server failed to answer this request. Its log says why."
                 await JSONResponse({"detail": words}, 500, CLOSE)(scope, receive, answer)
-            raise  # into the log
+            raise  # for the log
         finally:
             self.in_flight -= 1
 
     def check(self, scope: Scope) -> None:
-        """Refuse by what the request's head says."""
+        """Reject a request by its headers."""
         headers = dict(scope["headers"])
         if self.expected is not None and scope["path"].startswith(GUARDED):
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, self.expected):
-                words = "expected 'Authorization: Bearer TOKEN', got none or another; ask the operator"
+                words = (
+                    "The token is missing or wrong. Send 'Authorization: Bearer TOKEN'; ask the operator for the token."
+                )
                 raise RequestError(401, words, {"WWW-Authenticate": "Bearer"})
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self.limits.body_bytes:
@@ -81,7 +83,7 @@ class Middleware:
 
 
 class BoundedBody:
-    """A body that ends in time and within its size, whatever its head promised."""
+    """Receives a body that must end in time and within the size limit, whatever its headers say."""
 
     def __init__(self, receive: Receive, limits: Limits) -> None:
         self.receive, self.limits = receive, limits
@@ -89,14 +91,14 @@ class BoundedBody:
         self.whole = False
 
     async def __call__(self) -> Message:
-        if self.whole:  # what comes now is the news that the client left, and that may take its time
+        if self.whole:  # all that can follow is that the client disconnects, at any time
             return await self.receive()
         try:
             message = await asyncio.wait_for(self.receive(), max(0.0, self.ends - time.monotonic()))
         except TimeoutError:
             raise RequestError(
                 408,
-                f"expected the whole request within {self.limits.body_seconds:g} s, got a part; send less, or faster",
+                f"The request did not arrive in full within {self.limits.body_seconds:g} s. Send less, or faster.",
                 CLOSE,
             ) from None
         self.bytes_left -= len(message.get("body", b""))
@@ -107,15 +109,15 @@ class BoundedBody:
 
 
 def too_large(limits: Limits) -> RequestError:
-    words = f"expected a request of up to {limits.body_bytes} bytes, got more; send fewer or smaller files"
+    words = f"The request is larger than {limits.body_bytes} bytes. Send fewer or smaller files."
     return RequestError(413, words, CLOSE)
 
 
 def busy(limits: Limits) -> RequestError:
-    words = "expected a free place, got a full queue; try again later"
+    words = "The server is busy. Try again later."
     return RequestError(503, words, {"Retry-After": str(limits.retry_seconds)})
 
 
 def route_of(path: str) -> str:
-    """A name for the counts; whatever strangers ask for is one name."""
+    """The route's name in the metrics; all unknown paths share one."""
     return next((route for route in ROUTES if path == route or path.startswith(route + "/")), "other")

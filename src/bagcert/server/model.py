@@ -1,4 +1,4 @@
-"""The served model: pixels in, what its defense says of them out, in the words of the contract."""
+"""The served model: from pixels to what its defense proves about them, and from that to the answers of `schemas`."""
 
 import math
 from collections.abc import Callable
@@ -25,11 +25,11 @@ from bagcert.threats.threat import Placement, Size
 
 @dataclass(frozen=True, eq=False)
 class PictureResult:
-    """What is known of one picture, in the network's own pixels."""
+    """The class of one picture and its proof, in the network's own pixels."""
 
     predicted: int
     certified: bool  # against the served threat
-    square: int  # the side of the largest proven square, as far as the served threat reaches; 0: none
+    square: int  # side of the largest proven square, up to the served threat; 0: none
     lead: int
     weakest: Placement
     second: Placement | None
@@ -40,16 +40,18 @@ class PictureResult:
 class Model:
     """A defense and the program that computes its scores.
 
-    By default the program is the defense's own: torch, channels_last, batches of just `defense.batch_size`, which
-    `bagcert audit` passes; an answer is then bit for bit that of `Defense.certify`. With backend onnx, onnxruntime runs
-    the network, in batches of that size as well, and the same rule is given those scores.
+    By default the program is the defense's own: torch, channels_last, batches of exactly `defense.batch_size`, which
+    passes `bagcert audit`. An answer is then bit for bit that of `Defense.certify`. With backend onnx, onnxruntime runs
+    the network, in batches of the same size, and the same rule is applied to its scores.
     """
 
     def __init__(self, name: str, defense: Defense, program: Program, info: dict[str, str]) -> None:
         if not isinstance(defense.scorer, BuiltScorer) or not isinstance(defense.threat, RectangleThreat):
-            raise UsageError("expected a trained model against rectangles, got another; serve a model by its name")
+            raise UsageError("Only a trained model with a rectangular patch can be served. Serve a model by its name.")
         if program.batch != defense.batch_size:
-            raise UsageError(f"expected batches of {defense.batch_size}, got {program.batch}; serve what is audited")
+            raise UsageError(
+                f"The program has batch size {program.batch}. Use {defense.batch_size}, as the model was audited."
+            )
         self.name, self.defense, self.program, self.info = name, defense, program, info
         self.channels = defense.scorer.config.channels
         self.image_size: Size = defense.scorer.footprint.image_size
@@ -61,11 +63,11 @@ class Model:
         self.scores = defense.scores if program.backend == "torch" else onnx_scores(defense, program, self.channels)
 
     def answer(self, pictures: list[Pixels]) -> list[PictureResult]:
-        """What the defense says of each picture, all of the network's size."""
+        """The result for each picture; all must have the network's size."""
         return self.answer_from_scores(self.scores(to_images(pictures)))
 
     def answer_from_scores(self, scores: IntegerScores) -> list[PictureResult]:
-        """The same from scores: whole numbers, so that here threads and batches change nothing."""
+        """The same from scores. They are integers, so threads and batches change nothing here."""
         found = self.defense.certify_integers(scores)
         assert found.lead is not None and found.weakest_region is not None and found.weakest_class is not None
         squares = self.squares(scores, found)
@@ -84,16 +86,16 @@ class Model:
         ]
 
     def squares(self, scores: IntegerScores, found: Certificate) -> Tensor:
-        """The side of the largest square that each answer is proven against under the rule's one set of masks.
+        """The side of the largest square that each answer is proven against, under the rule's one set of masks.
 
-        A certified answer is proven against every rectangle inside the threat's, so against its largest square. For the
-        others the same rule is asked about smaller squares, with the masks that produced the class. A square lies
-        inside a larger one, so whoever fails at one side would fail at the next: but for the bound of `masked`, which
-        may hold there all the same.
+        A certified answer is proven against every rectangle inside the threat's, hence against its largest square. For
+        the others the same rule, with the masks that produced the class, certifies smaller squares. A square lies
+        inside the next larger one, so an image that fails at one side fails at all larger ones, except under `masked`,
+        whose bound may still hold there.
         """
         sides = torch.where(found.certified, self.square, 0)
         left = (~found.certified).nonzero().flatten()
-        for side, smaller in self._smaller.items():  # from one pixel on
+        for side, smaller in self._smaller.items():  # smallest first
             if not len(left):
                 break
             proven = smaller.certify_integers(picked(scores, left), exact=False).certified
@@ -104,28 +106,30 @@ class Model:
 
 
 def facing(defense: Defense, threat: RectangleThreat) -> Defense:
-    """The same network, rule and masks, asked about a smaller threat: `Defense.against` would make other masks."""
+    """The same network, rule and masks, certifying a smaller threat: `Defense.against` would make other masks."""
     regions = defense.scorer.footprint.regions(threat).maximal()
     return Defense(defense.scorer, defense.rule, threat, regions, defense.classes, defense.batch_size)
 
 
 def picked(scores: IntegerScores, index: Tensor) -> IntegerScores:
-    """The scores of some images; there is no guard band, for the program is the one that certifies."""
+    """The scores of some images. They have no guard band, since they come from the program that certifies."""
     assert not scores.guarded
     values = scores.values[index]
     return IntegerScores(values, values, values, scores.bounds)
 
 
 def to_images(pictures: list[Pixels]) -> Images:
-    """float32 [b c h w] in 0..1, as data sets hand out the same bytes."""
+    """float32 [b c h w] in 0..1, exactly as data sets convert the same bytes."""
     stacked = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
     return stacked.float() / torch.full((), 255.0)
 
 
 def onnx_scores(defense: Defense, program: Program, channels: int) -> Callable[[Images], IntegerScores]:
-    """The network by onnxruntime; its logits become integers by the same score step."""
+    """Scores by onnxruntime: the same score step turns its logits into integers."""
     if isinstance(defense.scorer, HidingScorer):
-        raise UsageError("expected a network that scores in one pass for backend onnx, got views; use --backend torch")
+        raise UsageError(
+            "Backend onnx needs a network that scores in one pass, but this one scores views. Use --backend torch."
+        )
     run, step = prepare(program, defense.scorer, channels), defense.scorer.step
     return lambda images: read_scores(step.fixed(run(images)), step.bounds)
 
@@ -133,8 +137,8 @@ def onnx_scores(defense: Defense, program: Program, channels: int) -> Callable[[
 def to_answer(model: Model, found: PictureResult, original: Size, scores: bool, fail_safe: bool) -> Answer:
     """The answer to one picture that was sent at size `original`.
 
-    In fail-safe mode the class is given only where it is proven, and in the picture's own pixels, too: where resizing
-    spreads every single pixel beyond the patch, nothing is proven of the picture that was sent.
+    In fail-safe mode the class is given only if it is proven, and in the picture's own pixels, too: if resizing
+    spreads every single pixel beyond the patch, nothing is proven about the picture that was sent.
     """
     seen = to_original(model, found, original)
     given = not fail_safe or (found.certified and seen.square > 0)
@@ -153,7 +157,7 @@ def to_answer(model: Model, found: PictureResult, original: Size, scores: bool, 
 
 
 def to_original(model: Model, found: PictureResult, original: Size) -> Original:
-    """The certificate, through the resize."""
+    """What is proven in the pixels of the picture as it was sent."""
     threat = [patch_in_original(original, model.image_size, shape) for shape in model.shapes]
     fitting = [f"{height}x{width}" for height, width in threat if height]
     proven = (*(model.shapes if found.certified else ()), (found.square, found.square))

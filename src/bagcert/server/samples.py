@@ -1,4 +1,4 @@
-"""Pictures to try the server with: of the model's own data set where it is at hand, else drawn ones."""
+"""Sample pictures: drawn here if the model's data set is not on this machine."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from bagcert.server.resizing import Pixels
 from bagcert.threats.threat import Size
 
 COUNT = 12
-# The strokes of each digit on a clock's display: top, upper left, upper right, middle, lower left, lower right, bottom.
+# Seven-segment digits: top, upper left, upper right, middle, lower left, lower right, bottom.
 STROKES = ("1110111", "0010010", "1011101", "1011011", "0111010", "1101011", "1101111", "1010010", "1111111", "1111011")
 ENDS = (
     ((0, 0), (1, 0)),
@@ -24,14 +24,14 @@ ENDS = (
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A picture of the network's size, and what it shows."""
+    """A picture of the network's size, and the name of what it shows."""
 
     pixels: Pixels
     name: str
 
 
 def drawn_samples(size: Size, channels: int) -> list[Sample]:
-    """Digits as on a clock's display, light on dark colors."""
+    """Digits as on a seven-segment display, light on dark colors."""
     samples = []
     for number in range(COUNT):
         digit = number % 10

@@ -1,4 +1,4 @@
-"""What the server answers, as data: classes with their proofs, and refusals with their reasons."""
+"""The server's answers as data: classes with their proofs, and errors with their reasons."""
 
 from typing import Any
 
@@ -18,34 +18,38 @@ class Rectangle(BaseModel):
 class Original(BaseModel):
     """The picture as it was sent, upright, and what is proven in its own pixels.
 
-    A picture of another size than the network's is resized; a patch in it then touches every new pixel that any of its
-    own pixels enters. Only patches whose touch always fits into a proven patch are proven.
+    A picture that does not have the network's size is resized. A patch on it then touches every new pixel that any of
+    its own pixels contributes to. It is proven only if, wherever it sits, all of these fit into a proven patch.
     """
 
     height: int
     width: int
     resized: bool
-    threat: str = Field(description="the served threat in these pixels, as 12x12; 'none' where not one pixel fits")
-    square: int = Field(description="side of the largest square, in these pixels, that the answer is proven against")
-    weakest: Rectangle = Field(description="the pixels that the weakest place is made of")
+    threat: str = Field(
+        description="The served threat in these pixels, such as 12x12; 'none' if not even one pixel fits"
+    )
+    square: int = Field(description="Side of the largest square, in these pixels, that the answer is proven against")
+    weakest: Rectangle = Field(description="The pixels that the weakest placement is made from")
 
 
 class Answer(BaseModel):
-    """The class of one picture and its proof, all under the one set of masks that produced the class."""
+    """The class of one picture and its proof, under the same set of masks that produced the class."""
 
-    class_index: int | None = Field(serialization_alias="class", description="null: abstained, in fail-safe mode only")
-    name: str | None = Field(description="of the class")
-    certified: bool = Field(description="no patch of the served threat, anywhere, changes the class")
-    square: int = Field(
-        description="side of the largest square patch proven, in the network's pixels, up to the served threat; 0: none"
+    class_index: int | None = Field(
+        serialization_alias="class", description="Null if the server abstains, in fail-safe mode only"
     )
-    lead: int = Field(description="what the worst attack leaves of the lead, in score units; certified when above 0")
-    rival: str = Field(description="the class that comes closest")
-    weakest: Rectangle = Field(description="where the proof is weakest, in the network's pixels")
-    second: Rectangle | None = Field(description="for rules with pairs of masks: the second place")
+    name: str | None = Field(description="Name of the class")
+    certified: bool = Field(description="No patch of the served threat, anywhere, can change the class")
+    square: int = Field(
+        description="Side of the largest proven square, in the network's pixels, up to the served threat; 0 if none"
+    )
+    lead: int = Field(description="What the worst attack leaves of the lead, in score units; certified if above 0")
+    rival: str = Field(description="The class that comes closest")
+    weakest: Rectangle = Field(description="Where the proof is weakest, in the network's pixels")
+    second: Rectangle | None = Field(description="For rules with pairs of masks: the second placement")
     original: Original
     scores: list[list[list[int]]] | None = Field(
-        default=None, description="on request: the score map, [class][row][column], in score units"
+        default=None, description="On request: the score map, [class][row][column], in score units"
     )
 
 
@@ -55,47 +59,49 @@ class Certified(BaseModel):
     model: str
     rule: str
     threat: str
-    arithmetic: str = Field(description="the program that computed the scores; the proofs hold for it")
+    arithmetic: str = Field(description="The program that computed the scores; the proofs hold for it")
     answers: list[Answer]
 
 
 class AttackAnswer(BaseModel):
-    """What came of one attack. `proven` and `changed` together would be a broken proof."""
+    """The outcome of one attack. `proven` and `changed` are never both true, unless a proof is wrong."""
 
     patch: str
-    placement: Rectangle = Field(description="where the patch was painted, in the network's pixels")
-    steps: int = Field(description="taken; fewer than asked where the class changed before")
-    proven: bool = Field(description="no patch of this size, anywhere, changes the class of the clean picture")
-    changed: bool = Field(description="the attacked picture has another class")
-    picture: str = Field(description="the attacked picture at the network's size: a PNG file in base64")
+    placement: Rectangle = Field(description="Where the patch was painted, in the network's pixels")
+    steps: int = Field(description="Steps taken; fewer than requested if the class changed earlier")
+    proven: bool = Field(description="No patch of this size, anywhere, can change the class of the clean picture")
+    changed: bool = Field(description="The attacked picture has another class")
+    picture: str = Field(description="The attacked picture at the network's size: a PNG file in base64")
     clean: Answer
     attacked: Answer
 
 
 class ModelAnswer(BaseModel):
-    """What is served."""
+    """The served model, its rule, its threat and the limits of a request."""
 
     name: str
     classes: list[str]
-    height: int = Field(description="of the network's images; other pictures are resized")
+    height: int = Field(description="Height of the network's images; other pictures are resized")
     width: int
     channels: int
-    grid: list[int] = Field(description="rows and columns of the score map")
+    grid: list[int] = Field(description="Rows and columns of the score map")
     rule: str
     threat: str
     threat_in_words: str
-    square: int = Field(description="side of the largest square inside the threat")
-    score_unit: int = Field(description="this many score units stand for a score of 1.0")
+    square: int = Field(description="Side of the largest square inside the threat")
+    score_unit: int = Field(description="How many score units make a score of 1.0")
     arithmetic: str
     threads: int
     resize_filter: str
     weights_sha256: str
     version: str
-    limits: dict[str, int] = Field(description="bytes of a request, files in it, pixels and side of a picture, ...")
+    limits: dict[str, int] = Field(
+        description="Bytes and files per request, pixels and side per picture, steps per attack"
+    )
 
 
 class SampleAnswer(BaseModel):
-    """A picture to try."""
+    """A sample picture."""
 
     index: int
     name: str
@@ -103,27 +109,27 @@ class SampleAnswer(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """Why there is no answer: "expected …, got …; do …"."""
+    """Why there is no answer: what is wrong, and what to do."""
 
     detail: str
 
 
 class Health(BaseModel):
-    """Up."""
+    """The server is up."""
 
     status: str
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorAnswer, "description": "the body is no form"},
-    401: {"model": ErrorAnswer, "description": "a token is needed"},
-    408: {"model": ErrorAnswer, "description": "the request took too long to arrive"},
-    413: {"model": ErrorAnswer, "description": "too many bytes, files or pixels"},
-    415: {"model": ErrorAnswer, "description": "no picture of a known kind"},
-    422: {"model": ErrorAnswer, "description": "a broken picture or a wrong value"},
-    503: {"model": ErrorAnswer, "description": "too much is waiting; Retry-After says when to come again"},
+    400: {"model": ErrorAnswer, "description": "The body is not a form"},
+    401: {"model": ErrorAnswer, "description": "The token is missing or wrong"},
+    408: {"model": ErrorAnswer, "description": "The request took too long to arrive"},
+    413: {"model": ErrorAnswer, "description": "Too many bytes, files or pixels"},
+    415: {"model": ErrorAnswer, "description": "Not a picture in a known format"},
+    422: {"model": ErrorAnswer, "description": "A broken picture or an invalid value"},
+    503: {"model": ErrorAnswer, "description": "The server is busy; Retry-After says when to try again"},
 }
 
 
 class RequestError(HTTPException):
-    """A request that is turned down; `detail` is for the one who sent it."""
+    """A request that gets no answer; `detail` tells the client why."""

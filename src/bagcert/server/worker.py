@@ -1,4 +1,4 @@
-"""The server's work apart from HTTP: files to pictures, pictures to answers in batches, one model for all requests."""
+"""The server's work apart from HTTP: decode files, and run the pictures of all requests in batches on one model."""
 
 import asyncio
 from collections import deque
@@ -28,22 +28,22 @@ Answer = TypeVar("Answer")
 
 
 class QueueFull(Exception):
-    """More is waiting than is allowed."""
+    """The queue has no room for these jobs."""
 
 
 @dataclass(frozen=True)
 class Stage(Generic[Job, Answer]):
-    """A step of the work, in a thread of its own, with so many threads of torch's."""
+    """One step of the work. It runs in its own thread, in which torch uses `threads` threads."""
 
     run: Callable[[Job], Answer]
     threads: int
 
 
 class Batcher(Generic[Job, Intermediate, Answer]):
-    """Runs jobs in the order they came, up to `size` at once, in two stages that work at the same time.
+    """Runs jobs in order of arrival, up to `size` at a time, in two stages that overlap.
 
-    It never waits for a batch to fill: while one batch runs the next one gathers. The second stage gives one answer for
-    each job, and an answer must not depend on what runs along with it; `bagcert audit` checks that of a model.
+    It never waits for a batch to fill: while one batch runs, the next one gathers. The second stage returns one answer
+    per job. An answer must not depend on the other jobs of its batch; `bagcert audit` checks this for a model.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Batcher(Generic[Job, Intermediate, Answer]):
         self._waiting: deque[tuple[Job, asyncio.Future[Answer]]] = deque()
         self._woken = asyncio.Event()
         self._closing = False
-        # One thread for each stage, always the same: torch keeps a pool of threads, and their number, for each.
+        # Each stage always has the same thread: torch keeps a thread pool and its size for each thread that calls it.
         self._threads = [
             ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(stage.threads,))
             for stage in (first, second)
@@ -73,7 +73,7 @@ class Batcher(Generic[Job, Intermediate, Answer]):
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def close(self) -> None:
-        """Run what was accepted, then stop."""
+        """Finish the accepted jobs, then stop."""
         self._closing = True
         self._woken.set()
         if self._task is not None:
@@ -82,14 +82,14 @@ class Batcher(Generic[Job, Intermediate, Answer]):
             thread.shutdown()
 
     async def answers(self, jobs: list[Job]) -> list[Answer]:
-        """The answers to the jobs, in their order; raises `QueueFull` and takes none of them where too many wait."""
+        """The answers to the jobs, in their order. Raises `QueueFull` and accepts none of them if too many wait."""
         if self._closing or self.waiting + len(jobs) > self._most_waiting:
             raise QueueFull
         loop = asyncio.get_running_loop()
         entries: list[tuple[Job, asyncio.Future[Answer]]] = [(job, loop.create_future()) for job in jobs]
         self._waiting.extend(entries)
         self._woken.set()
-        # Whoever gives up cancels the futures, and the worker then leaves their jobs out.
+        # A caller that gives up cancels the futures, and the worker then skips their jobs.
         return list(await asyncio.gather(*(future for _, future in entries)))
 
     async def _work(self) -> None:
@@ -100,7 +100,7 @@ class Batcher(Generic[Job, Intermediate, Answer]):
             while batch := self._next_batch():
                 half = loop.run_in_executor(self._threads[0], self._first.run, [job for job, _ in batch])
                 await asyncio.wait([half])
-                await self._finished()  # one batch is ahead, not more
+                await self._finished()  # the first stage is at most one batch ahead
                 finish = self._finish(half, [future for _, future in batch])
                 self._finishing = asyncio.get_running_loop().create_task(finish)
             if self._closing:
@@ -121,7 +121,7 @@ class Batcher(Generic[Job, Intermediate, Answer]):
                     future.set_exception(error)
             return
         for future, answer in zip(futures, found, strict=True):
-            if not future.done():  # else its request has given up
+            if not future.done():  # otherwise its request has given up
                 future.set_result(answer)
 
     def _next_batch(self) -> list[tuple[Job, asyncio.Future[Answer]]]:
@@ -133,64 +133,67 @@ class Batcher(Generic[Job, Intermediate, Answer]):
         return batch
 
 
-DECODERS = 2  # at once: a large picture takes some 100 MB while it is decoded
+DECODERS = 2  # at the same time: a large picture takes about 100 MB while it is decoded
 
 
 class Service:
-    """A model, the threads that work for it, and what waits for them."""
+    """A model with its threads and queues."""
 
     def __init__(self, model: Model, limits: Limits, metrics: Metrics) -> None:
         self.model, self.limits, self.metrics = model, limits, metrics
         self._decoders = ThreadPoolExecutor(DECODERS)
         threads = torch.get_num_threads()
-        # The rule adds whole numbers in many small steps, for which a second thread only makes the first one wait: with
-        # two on busy cores it took 300 to 1,400 ms a batch, with one 30.
+        # The rule adds integers in many small steps, and a second thread only makes the first one wait: on busy cores a
+        # batch took 300 to 1,400 ms with two threads, and 30 ms with one.
         network, rule = Stage(self._scores, threads), Stage(model.answer_from_scores, 1)
         self._images = Batcher(network, rule, model.defense.batch_size, limits.waiting_images)
-        # Threads of their own: an attack takes seconds, and certificates must not wait for it.
-        attack, shown = Stage(self._attack, threads), Stage(list[AttackResult].copy, 1)  # no second step
-        self._attacks = Batcher(attack, shown, 1, limits.waiting_attacks)
+        # Attacks have their own threads: one takes seconds, and certificates must not wait for it.
+        attack, unchanged = Stage(self._attack, threads), Stage(list[AttackResult].copy, 1)  # no second step
+        self._attacks = Batcher(attack, unchanged, 1, limits.waiting_attacks)
         metrics.waiting.set_function(lambda: self._images.waiting)
 
     async def start(self) -> None:
-        """Begin to work; the first pass, which is slow, is over before the first request comes."""
+        """Start the threads and run the first pass, which is slow, before any request arrives."""
         self._images.start()
         self._attacks.start()
         await self._images.answers([np.zeros((*self.model.image_size, self.model.channels), np.uint8)])
 
     async def close(self) -> None:
-        """Answer what was accepted, then stop."""
+        """Answer the accepted requests, then stop."""
         await self._attacks.close()
         await self._images.close()
         self._decoders.shutdown()
 
     async def read(self, files: Sequence[IO[bytes]]) -> list[tuple[Pixels, Size]]:
-        """Each file as a picture of the network's size, and the size it came in."""
+        """Each file as a picture of the network's size, with its original size."""
         if not 1 <= len(files) <= self.limits.files:
-            raise RequestError(413, f"expected 1 to {self.limits.files} files, got {len(files)}; send several requests")
+            raise RequestError(
+                413,
+                f"A request may hold 1 to {self.limits.files} files, but this has {len(files)}. Send several requests.",
+            )
         loop = asyncio.get_running_loop()
         pictures = []
         for number, file in enumerate(files):
             try:
                 pictures.append(await loop.run_in_executor(self._decoders, self._read_one, file))
-            except RequestError as refused:
-                raise RequestError(refused.status_code, f"file {number}: {refused.detail}") from None
+            except RequestError as error:
+                raise RequestError(error.status_code, f"File {number}: {error.detail}") from None
         return pictures
 
     async def certify(self, pictures: Sequence[Pixels]) -> list[PictureResult]:
-        """What the model says of each picture."""
+        """The model's result for each picture."""
         found = await self._images.answers(list(pictures))
         for each in found:
             self.metrics.images.labels(str(each.certified).lower()).inc()
         return found
 
     async def attack(self, job: AttackJob) -> AttackResult:
-        """The picture with a patch at its weakest place."""
+        """The picture with a patch where its proof is weakest."""
         return (await self._attacks.answers([job]))[0]
 
     @asynccontextmanager
     async def in_time(self) -> AsyncIterator[None]:
-        """All that one request asks for, decoding included, within its time and while there is room; or a refusal."""
+        """Bound the time of one request, decoding included; if it runs out or a queue is full, the server is busy."""
         try:
             async with asyncio.timeout(self.limits.answer_seconds):
                 yield

@@ -1,4 +1,4 @@
-"""A browser on the page of a small model's server. Whatever the console complains about fails the test."""
+"""A browser on the page of a small model's server. Any message on the console fails the test."""
 
 import os
 import shutil
@@ -26,12 +26,12 @@ from tests.server.conftest import photos, small_model
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PATIENCE = 120_000  # milliseconds: a bound for hanging, not a measurement
+PATIENCE = 120_000  # milliseconds before a test counts as hanging
 
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    """Debian's Chromium. For one module only: while playwright runs, this thread cannot start another event loop."""
+    """Debian's Chromium, for one module at a time: while playwright runs, this thread cannot start an event loop."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -49,7 +49,7 @@ def sandbox() -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """A server, and what its model would say if it were asked directly."""
+    """A server, and what its model says if called directly."""
 
     url: str
     model: Model
@@ -80,10 +80,10 @@ class Served:
             attacked = attack_picture(self.model, AttackJob(sample.pixels, threat, 40)).pixels
             if self.model.answer([attacked])[0].predicted != self.found[index].predicted:
                 return index
-        raise AssertionError("expected a sample that an attack changes, got none")
+        raise AssertionError("No attack changes any of the samples.")
 
     def patched(self, index: int, place: Placement, color: tuple[int, int, int]) -> PictureResult:
-        """What the model says of a sample with a solid patch."""
+        """What the model says about a sample with a solid patch."""
         pixels: Pixels = self.samples[index].pixels.copy()
         pixels[place.row : place.row + place.height, place.column : place.column + place.width] = color
         return self.model.answer([pixels])[0]
@@ -91,7 +91,7 @@ class Served:
 
 @contextmanager
 def serving(model: Model, samples: list[Sample], token: str | None = None) -> Iterator[Served]:
-    """The application on an address of its own, in a thread of this process."""
+    """The application at its own address, in a thread of this process."""
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(build_app(model, samples, token=token), log_level="warning", access_log=False, ws="none")
     server = uvicorn.Server(config)
@@ -107,7 +107,7 @@ def serving(model: Model, samples: list[Sample], token: str | None = None) -> It
 
 
 def small_samples(model: Model) -> list[Sample]:
-    """Pictures from dark to bright, named as the model sees them, but for the last: that name is wrong."""
+    """Pictures from dark to bright, labeled with the model's own answers, except the last: its label is wrong."""
     pictures = photos(12)
     found = model.answer(pictures)
     names = [model.defense.classes[each.predicted] for each in found]
@@ -127,7 +127,7 @@ Opener = Callable[..., "Page"]
 
 @pytest.fixture
 def open_page(browser: "Browser", served: Served) -> Iterator[Opener]:
-    """Opens the page; at the end nothing may have been complained about or asked of anyone else."""
+    """Opens the page; at the end the console must be empty and no other server asked."""
     with opening(browser, served.url) as opener:
         yield opener
 

@@ -1,4 +1,4 @@
-/** All visible text of the page with too little contrast, as "ratio: text". Backgrounds are laid over each other. */
+/** All visible text of the page with too little contrast, as "ratio: text"; backgrounds are blended. */
 () => {
   const context = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", {
     willReadFrequently: true,

@@ -1,4 +1,4 @@
-"""What is seen on the page: the pixels that are drawn, and where the patch lies."""
+"""What the page shows: the drawn pixels, and where the patch is."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ SHOWN = """() => {
 
 
 def shown(page: "Page", name: str = "picture") -> Pixels:
-    """What is drawn: red, green, blue and opacity of each pixel."""
+    """The drawn red, green, blue and opacity of each pixel."""
     levels = np.array(page.evaluate(SHOWN.replace("ID", name)), np.uint8)
     side = round((len(levels) / 4) ** 0.5)
     return levels.reshape(side, side, 4)
@@ -34,7 +34,7 @@ def shown_pixels(page: "Page") -> Pixels:
 
 
 def wait_for_patched(page: "Page") -> None:
-    """Until the answer to what is shown now has come."""
+    """Wait for the answer to what is shown."""
     page.locator("#patched[aria-busy=false]").wait_for()
 
 

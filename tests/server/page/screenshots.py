@@ -1,4 +1,4 @@
-"""The pictures in docs/page, of the shipped model on CIFAR-10: python -m tests.server.page.screenshots."""
+"""Make the screenshots in docs/page, of the shipped model on CIFAR-10: python -m tests.server.page.screenshots."""
 
 import io
 import shutil
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def take_all(browser: Browser, served: Served) -> None:
-    """Each view on a page of its own."""
+    """Open a new page for each view."""
     proven, broken = served.first(certified=True), served.breakable()
     with opening(browser, served.url) as opener:
         keep(opener(**DESK), "light")
@@ -58,7 +58,7 @@ def attack(page: Page, sample: int) -> None:
 
 
 def keep(page: Page, name: str) -> None:
-    """With as many bits a color as fit into a small file."""
+    """Save with as many bits per color as fit into a small file."""
     FOLDER.mkdir(exist_ok=True)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     for bits in range(8, 3, -1):

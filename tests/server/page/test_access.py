@@ -1,4 +1,4 @@
-"""For everyone: by keyboard, by ear, in light and dark, on a phone."""
+"""The page is for everyone: by keyboard, by screen reader, in light and dark, on a phone."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_every_view_is_readable_and_fits(open_page: Opener, served: Served, sche
     check()
 
 
-def test_all_of_it_works_by_keyboard_alone(open_page: Opener, served: Served) -> None:
+def test_everything_works_by_keyboard_alone(open_page: Opener, served: Served) -> None:
     page = open_page()
 
     def tab_to(selector: str) -> None:
@@ -54,7 +54,7 @@ def test_all_of_it_works_by_keyboard_alone(open_page: Opener, served: Served) ->
             page.keyboard.press("Tab")
             if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
                 return
-        raise AssertionError(f"expected to reach {selector} by Tab")
+        raise AssertionError(f"Tab does not reach {selector}.")
 
     tab_to(".skip")
     tab_to(".thumb")
@@ -88,8 +88,8 @@ def test_the_patch_says_where_it_is(open_page: Opener) -> None:
     page.get_by_role("button", name="Put a patch on it").click()
     patch = page.get_by_role("application", name="Patch, 2 by 2 pixels, at row 5, column 5")
     expect(patch).to_be_visible()
-    expect(patch).to_have_accessible_description("Drag the patch, or click where it should go. Keys: arrows move it, "
-        "+ and − size it, Delete removes it.")  # fmt: skip
+    expect(patch).to_have_accessible_description("Drag the patch, or click where it should go. Arrow keys "
+        "move it, + and − resize it, Delete removes it.")  # fmt: skip
 
 
 def test_a_finger_drags_the_patch_and_taps_beside_it(open_page: Opener) -> None:
@@ -112,7 +112,7 @@ def test_a_finger_drags_the_patch_and_taps_beside_it(open_page: Opener) -> None:
     assert page.locator("#frame").bounding_box() == frame  # and the page did not scroll
 
 
-def test_nothing_moves_for_those_who_want_rest(open_page: Opener) -> None:
+def test_nothing_moves_if_reduced_motion_is_set(open_page: Opener) -> None:
     moving = "() => document.getAnimations().length + [...document.querySelectorAll('*')].filter("
     moving += "(each) => parseFloat(getComputedStyle(each).transitionDuration) > 0).length"
     page = open_page()

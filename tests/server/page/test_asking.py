@@ -1,4 +1,4 @@
-"""How the server is asked: only about what is shown, never too often, and with a word where it does not answer."""
+"""How the page asks the server: only about what is shown, never too often, and with a message if there is no answer."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ def test_an_answer_to_an_older_patch_is_never_shown(open_page: Opener, served: S
 
 
 def test_a_drag_asks_once_it_rests(open_page: Opener) -> None:
-    """Steps that come at once are one question."""
+    """Several steps at once make one request."""
     page, asked = open_page(), []
     page.on("request", lambda request: asked.append(request.url))
     page.get_by_role("button", name="Put a patch on it").click()
@@ -71,7 +71,7 @@ def test_a_drag_asks_once_it_rests(open_page: Opener) -> None:
 
 @pytest.fixture
 def plain_page(browser: "Browser", served: Served) -> "Iterator[Page]":
-    """A page whose console may complain: the browser logs every refusal."""
+    """A page whose console may report errors: the browser logs every failed request."""
     context = browser.new_context()
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
@@ -81,7 +81,7 @@ def plain_page(browser: "Browser", served: Served) -> "Iterator[Page]":
     context.close()
 
 
-def test_a_full_server_is_asked_again(plain_page: "Page") -> None:
+def test_a_busy_server_is_asked_again(plain_page: "Page") -> None:
     refused: list[Route] = []
 
     def refuse_once(route: "Route") -> None:
@@ -89,7 +89,7 @@ def test_a_full_server_is_asked_again(plain_page: "Page") -> None:
             route.continue_()
         else:
             refused.append(route)
-            route.fulfill(status=503, headers={"Retry-After": "1"}, json={"detail": "expected a free place"})
+            route.fulfill(status=503, headers={"Retry-After": "1"}, json={"detail": "The server is busy."})
 
     plain_page.route("**/v1/certify*", refuse_once)
     plain_page.get_by_role("button", name="Put a patch on it").click()
@@ -104,7 +104,7 @@ def test_too_many_pictures_for_one_request_are_asked_in_several(plain_page: "Pag
     def take_three(route: "Route") -> None:
         counts.append((route.request.post_data_buffer or b"").count(b'name="files"'))
         if counts[-1] > 3:
-            route.fulfill(status=413, json={"detail": "expected up to 3 files with scores"})
+            route.fulfill(status=413, json={"detail": "At most 3 files may ask for scores at once."})
         else:
             route.continue_()
 
@@ -115,7 +115,7 @@ def test_too_many_pictures_for_one_request_are_asked_in_several(plain_page: "Pag
     assert counts == [12, 6, 3, 3, 6, 3, 3]
 
 
-def test_a_server_that_is_gone_is_said_aloud(plain_page: "Page") -> None:
+def test_a_server_that_is_gone_is_reported(plain_page: "Page") -> None:
     plain_page.route("**/v1/certify*", lambda route: route.abort())
     plain_page.get_by_role("button", name="Put a patch on it").click()
     expect(plain_page.get_by_role("alert")).to_have_text("The server cannot be reached. Is it still running?")
@@ -135,7 +135,9 @@ def test_another_model_behind_the_same_address_is_noticed(open_page: Opener) -> 
 
     page.route("**/v1/certify*", answer_by_another)
     page.get_by_role("button", name="Put a patch on it").click()
-    expect(page.get_by_role("alert")).to_have_text("The server now serves something else. Please load this page again.")
+    expect(page.get_by_role("alert")).to_have_text(
+        "The server has switched to another model, rule or patch. Please reload this page."
+    )
     expect(page.locator("#patched .tag")).to_be_empty()
 
 
@@ -145,8 +147,8 @@ def test_a_token_is_asked_for(browser: "Browser") -> None:
         page = browser.new_context().new_page()
         page.goto(guarded.url)
         for word in ("a guess", "ein Schlüssel", "open sesame"):
-            expect(page.get_by_label("This server asks for a token")).to_be_focused()
-            page.get_by_label("This server asks for a token").fill(word)
+            expect(page.get_by_label("This server requires a token")).to_be_focused()
+            page.get_by_label("This server requires a token").fill(word)
             page.keyboard.press("Enter")
             if word != "open sesame":
                 expect(page.get_by_role("alert")).to_have_text("The server does not accept this token.")
@@ -162,5 +164,5 @@ def test_other_rules_are_served_as_well(browser: "Browser", rule: str) -> None:
     with serving(model, small_samples(model)) as each, opening(browser, each.url) as opener:
         page = opener()
         expect(page.locator("#clean-class")).to_have_text(each.names[0])
-        expect(page.locator("#votes-about")).to_contain_text("Share of 144 small windows that vote for it.")
+        expect(page.locator("#votes-about")).to_contain_text("Share of the 144 small windows that vote for each class.")
         expect(page.locator("#info")).to_contain_text(f"rule {rule}")

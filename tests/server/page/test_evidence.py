@@ -1,4 +1,4 @@
-"""What is seen is what the model says of the very pixels on the screen: patches of every fill, score maps and bars."""
+"""The page shows what the model says about exactly the pixels on the screen: every fill, score maps and bars."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +50,7 @@ def test_another_class_is_the_middle_of_its_sample(open_page: Opener, served: Se
     assert np.array_equal(shown_pixels(page)[5:7, 5:7], served.samples[other].pixels[5:7, 5:7])
 
 
-def test_other_noise_is_other_noise(open_page: Opener) -> None:
+def test_new_noise_is_different(open_page: Opener) -> None:
     page = open_page()
     page.get_by_role("button", name="Put a patch on it").click()
     page.get_by_role("radio", name="Noise").check()
@@ -58,7 +58,7 @@ def test_other_noise_is_other_noise(open_page: Opener) -> None:
     page.keyboard.press("Tab")
     page.locator("#patch").press("ArrowLeft")
     assert np.array_equal(shown_pixels(page)[5:7, 4:6], before)  # it moves as it is
-    page.get_by_role("button", name="Other noise").click()
+    page.get_by_role("button", name="New noise").click()
     assert not np.array_equal(shown_pixels(page)[5:7, 4:6], before)
 
 
@@ -123,6 +123,6 @@ def test_sizes_by_sliders(open_page: Opener) -> None:
     page.get_by_role("radio", name="Attack").check()  # the server's masks are made for 2x2
     wait_for_patched(page)
     assert place_of(page)[2:] == (2, 2)
-    page.get_by_role("button", name="To the weakest spot").click()
+    page.get_by_role("button", name="Move to the weakest spot").click()
     page.get_by_role("button", name="Remove").click()
     expect(page.locator("#patched")).to_be_hidden()

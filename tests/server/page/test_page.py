@@ -1,4 +1,4 @@
-"""The page, from choosing a picture to breaking it: what it says is what the model says."""
+"""The page, from choosing a picture to breaking it: it says what the model says."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_samples_come_with_their_class_and_proof(open_page: Opener, served: Serv
     side = served.found[open_one].square
     expect(page.locator("#clean .side")).to_have_text(f"{side}×{side}" if side else "none")
     page.locator(".thumb").last.click()
-    expect(page.locator("#clean .own")).to_contain_text("The answer is wrong: the data set calls this")
+    expect(page.locator("#clean .own")).to_contain_text("The answer is wrong: the label in the data set is ")
 
 
 def test_a_patch_is_moved_and_sized_by_keys_and_mouse(open_page: Opener, served: Served) -> None:
@@ -67,7 +67,7 @@ def test_a_proven_picture_holds_under_attack(open_page: Opener, served: Served) 
     wait_for_patched(page)
     expect(page.locator("#patched-class")).to_have_text(f"Still {served.names[index]}")
     expect(page.locator("#patched .tag")).to_have_text("Held, as proven")
-    expect(page.locator("#patched .proof")).to_contain_text("This 2×2 patch is within the 2×2 of the proof")
+    expect(page.locator("#patched .proof")).to_contain_text("This 2×2 patch is within the proven 2×2")
     assert place_of(page) == served.found[index].weakest
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the visitor's own: what the network sees of them is what is shown, certified and patched."""
+"""The visitor's own pictures are shown, certified and patched as the network sees them."""
 
 import base64
 import io
@@ -33,7 +33,7 @@ DROPPED = """(bytes) => {
 
 
 def large_photo() -> Pixels:
-    """A bright one of 47x60 pixels, which the model is sure about."""
+    """A bright picture of 47x60 pixels, whose class is certified."""
     return np.kron(photos()[-1], np.ones((5, 5, 1), np.uint8))[:47]
 
 
@@ -80,19 +80,19 @@ def test_a_dropped_file_is_taken(open_page: Opener, served: Served) -> None:
     expect(page.locator("#picture")).to_have_attribute("aria-label", "Your picture")
 
 
-def test_a_file_that_is_no_picture_is_refused_in_words(open_page: Opener, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_picture_is_reported(open_page: Opener, tmp_path: Path) -> None:
     page = open_page()
     before = page.locator("#clean-class").text_content()
     (tmp_path / "words.png").write_bytes(b"not a picture")
     page.locator("#file").set_input_files(tmp_path / "words.png")
-    expect(page.get_by_role("alert")).to_contain_text("This file is no picture that the browser can read.")
+    expect(page.get_by_role("alert")).to_contain_text("The browser cannot read this file as a picture.")
     assert page.locator("#clean-class").text_content() == before
     page.locator(".thumb").nth(1).click()
     expect(page.get_by_role("alert")).to_be_hidden()
 
 
 def test_what_the_server_reads_differently_is_not_proven_in_its_own_pixels(open_page: Opener, tmp_path: Path) -> None:
-    """Transparent parts: the page lays them on white, the server drops them; its proof is of another picture."""
+    """The page shows transparent parts on white, the server drops transparency: its proof is about another picture."""
     page = open_page()
     opaque = Image.fromarray(large_photo())
     for name, level in (("seen", 255), ("clear", 0)):

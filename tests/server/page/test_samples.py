@@ -1,4 +1,4 @@
-"""Which pictures are offered: of every class, so that some are proven, some are not, and a patch can show another."""
+"""Samples come from every class, so that some are proven, some are not, and a patch can show another class."""
 
 from bagcert.cli.serve import varied
 

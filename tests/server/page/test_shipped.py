@@ -1,4 +1,4 @@
-"""The page of the shipped model on real pictures: no patch within a proof ever changes an answer there."""
+"""The page of the shipped model on real pictures: no patch within a proof changes an answer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 pytestmark = pytest.mark.slow
 
-SAMPLES = 24  # twice as many as are served: some of them can surely be broken
+SAMPLES = 24  # twice as many as are served: an attack breaks some of them
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_samples_keep_what_is_proven_of_them(browser: "Browser", shipped: Served
         page.get_by_role("radio", name="Noise").check()
         for index, found in enumerate(shipped.found[:4]):
             page.locator(".thumb").nth(index).click()
-            page.get_by_role("button", name="To the weakest spot").click()
+            page.get_by_role("button", name="Move to the weakest spot").click()
             wait_for_patched(page)
             expect(page.locator("#clean-class")).to_have_text(shipped.names[index])
             expect(page.locator("#clean .tag")).to_have_text("Proven" if found.certified else "Not proven")

@@ -1,4 +1,4 @@
-"""The words of the page: a proof is claimed where there is one for a patch of that size, and nowhere else."""
+"""The words of the page: a proof is claimed if there is one for a patch of that size, and only then."""
 
 from typing import Any
 
@@ -22,24 +22,24 @@ def patch(height: int, width: int) -> dict[str, int]:
     return {"row": 0, "column": 0, "height": height, "width": width}
 
 
-# The clean answer, the answer with the patch, the patch, the threat; then the tag and a part of what is said.
+# The clean answer, the answer with the patch, the patch, the threat; then the tag and part of the text.
 CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, int], str, str, str]] = [
-    (PROVEN, PROVEN, patch(5, 5), "5x5", "Held, as proven", "within the 5×5 of the proof"),
-    (PROVEN, OPEN, patch(1, 5), "5x5", "Held, as proven", "This 1×5 patch is within the 5×5 of the proof"),
+    (PROVEN, PROVEN, patch(5, 5), "5x5", "Held, as proven", "within the proven 5×5"),
+    (PROVEN, OPEN, patch(1, 5), "5x5", "Held, as proven", "This 1×5 patch is within the proven 5×5"),
     (PROVEN, OPEN, patch(1, 6), "5x5", "Held, not proven", "This 1×6 patch is larger than 5×5: no proof covers it"),
     (PROVEN, DOG, patch(6, 6), "5x5", "Changed", "larger than 5×5: no proof covers it"),
     (PROVEN, DOG, patch(5, 5), "5x5", "Contradicts the proof", "and yet the answer changed"),
-    (PARTLY, PARTLY, patch(3, 3), "5x5", "Held, as proven", "within the 3×3 of the proof"),
-    (PARTLY, PARTLY, patch(4, 3), "5x5", "Held, not proven", "There was no proof against 4×3 patches"),
+    (PARTLY, PARTLY, patch(3, 3), "5x5", "Held, as proven", "within the proven 3×3"),
+    (PARTLY, PARTLY, patch(4, 3), "5x5", "Held, not proven", "There is no proof against 4×3 patches"),
     (PARTLY, DOG, patch(3, 2), "5x5", "Contradicts the proof", "and yet the answer changed"),
-    (OPEN, OPEN, patch(1, 1), "5x5", "Held, not proven", "There was no proof against 1×1 patches"),
-    (OPEN, DOG, patch(5, 5), "5x5", "Changed", "There was no proof against 5×5 patches"),
-    (PROVEN, PROVEN, patch(2, 12), "5x5+2x12", "Held, as proven", "within the 5×5 or 2×12 of the proof"),
+    (OPEN, OPEN, patch(1, 1), "5x5", "Held, not proven", "There is no proof against 1×1 patches"),
+    (OPEN, DOG, patch(5, 5), "5x5", "Changed", "There is no proof against 5×5 patches"),
+    (PROVEN, PROVEN, patch(2, 12), "5x5+2x12", "Held, as proven", "within the proven 5×5 or 2×12"),
     (PROVEN, PROVEN, patch(3, 12), "5x5+2x12", "Held, not proven", "larger than 5×5 or 2×12"),
 ]
 
 
-def test_what_is_said_of_a_patched_picture(open_page: Opener) -> None:
+def test_words_for_a_patched_picture(open_page: Opener) -> None:
     page = open_page()
     for clean, patched, place, threat, tag, said in CASES:
         words = page.evaluate(SAY, ["patchedWords", clean, patched, place, MODEL | {"threat": threat}])
@@ -55,13 +55,13 @@ def test_what_a_careful_system_would_do(open_page: Opener) -> None:
         assert words["more"].endswith(said)
 
 
-def test_what_is_said_of_a_clean_picture(open_page: Opener) -> None:
+def test_words_for_a_clean_picture(open_page: Opener) -> None:
     page = open_page()
     said = [page.evaluate(SAY, ["cleanWords", clean, MODEL]) for clean in (PROVEN, PARTLY, OPEN)]
     assert said[0]["proof"] == "No 5×5 patch anywhere can change this." and "all 784 places" in said[0]["more"]
     assert [each["tag"] for each in said] == ["Proven", "Not proven", "Not proven"]
-    assert said[1]["more"] == "There is one against smaller patches: no 3×3 patch anywhere can change this."
-    assert "does not mean that they succeed" in said[2]["more"]
+    assert said[1]["more"] == "Smaller patches are ruled out: no 3×3 patch anywhere can change this."
+    assert "does not mean that one would succeed" in said[2]["more"]
     both = page.evaluate(SAY, ["cleanWords", PROVEN, MODEL | {"threat": "5x5+2x12"}])
     assert both["proof"] == "No 5×5 or 2×12 patch anywhere can change this."
     assert "all 1,435 places" in both["more"]  # 28 * 28 + 31 * 21
@@ -71,5 +71,5 @@ def test_the_largest_patch_is_that_of_the_answer(open_page: Opener) -> None:
     page = open_page()
     said = [page.evaluate(SAY, ["largestWords", clean, MODEL]) for clean in (PROVEN, PARTLY, OPEN)]
     assert [each["side"] for each in said] == ["5×5", "3×3", "none"]
-    assert said[0]["share"] == "2.4 % of the picture; the most this server tries"
-    assert said[1]["share"] == "0.9 % of the picture; up to 5×5 was tried"
+    assert said[0]["share"] == "2.4 % of the picture; the largest this server tries"
+    assert said[1]["share"] == "0.9 % of the picture; tried up to 5×5"

@@ -1,4 +1,4 @@
-/** The state of the page and what changes it. Views read it and are told to draw; they never change it themselves. */
+/** The state of the page, and every change to it. Views read it and are told when to draw. */
 
 import { patternOf } from "./fills.js";
 import { Latest } from "./latest.js";
@@ -6,13 +6,13 @@ import { fits, inTheMiddle, moveTo, shapesOf, sizeTo } from "./patch.js";
 import { cut, decode, encode, paste, toGrey } from "./pixels.js";
 import { attack, certify } from "./server.js";
 
-const REST = 60; // milliseconds that a dragged patch stays before the server is asked
-const STEPS = 40; // of a first attack; a longer one takes as many as the server allows
+const REST = 60; // milliseconds that a dragged patch must rest before the server is asked
+const STEPS = 40; // of the first attack; a longer one takes as many as the server allows
 
 export class Bench {
   picture = null; // { pixels, label, file, answer, original }; the last two are null until known
   patch = null;
-  patched = null; // the answer to the picture with the patch as it lies now
+  patched = null; // the answer to the picture with the patch where it is
   fill = { kind: "solid", color: "#ffd400", seed: 1, other: null, found: null };
   view = { evidence: false, classIndex: null }; // null: the answer's own class
   problem = null;
@@ -31,7 +31,7 @@ export class Bench {
     return this.#attacks.waiting;
   }
 
-  /** Samples that show something else than the picture does, to cut a patch from. */
+  /** Samples that show another class than the picture, to cut a patch from. */
   get others() {
     const known = this.picture.answer?.name ?? this.picture.label;
     return this.samples.filter(({ label }) => label !== known);
@@ -47,14 +47,14 @@ export class Bench {
     return pattern !== null && this.model.channels === 1 ? toGrey(pattern) : pattern;
   }
 
-  /** What is shown and, where there is a patch, certified. */
+  /** What is shown and, if there is a patch, certified. */
   get painted() {
     if (this.patch === null) return this.picture.pixels;
     const pattern = this.pattern;
     return pattern === null ? null : paste(this.picture.pixels, pattern, this.patch.row, this.patch.column);
   }
 
-  /** Show the first sample, and learn what is known of all of them: the server answers a dozen as fast as one. */
+  /** Show the first sample, and ask about all of them: the server answers a dozen as fast as one. */
   async open() {
     this.picture = this.samples[0];
     this.draw();
@@ -112,7 +112,7 @@ export class Bench {
     this.draw();
   }
 
-  /** Attack at the weakest place. The server attacks with what fits into its threat, so a larger patch shrinks. */
+  /** Attack where the proof is weakest. The server attacks only within its threat, so a larger patch shrinks. */
   strike(steps = STEPS) {
     const { height, width } = this.shapes[0];
     const patch = this.patch ?? inTheMiddle(height, width, this.model);
@@ -132,7 +132,7 @@ export class Bench {
     this.draw();
   }
 
-  /** Ask about what is shown now; an answer to anything older is dropped. */
+  /** Ask about what is shown; answers to anything older are dropped. */
   #changed(delay) {
     this.patched = null;
     this.problem = null;
@@ -157,7 +157,7 @@ export class Bench {
   }
 }
 
-/** Only what is not known yet is asked, in one request. */
+/** Asks only what is not known yet, in one request. */
 async function askAbout({ picture, painted, model }) {
   const wanted = [];
   if (picture.answer === null) {

@@ -1,4 +1,4 @@
-/** What a patch shows: a fill and a size become a small picture, or null where there is none yet. */
+/** What a patch shows: a fill and a size become a small picture, or null if there is none yet. */
 
 import { cut } from "./pixels.js";
 import { inTheMiddle } from "./patch.js";

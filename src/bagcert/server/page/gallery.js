@@ -1,4 +1,4 @@
-/** Where pictures come from: the server's samples, a chosen file, a dropped or pasted one. */
+/** Where pictures come from: the server's samples, or a file that is chosen, dropped or pasted. */
 
 import { decode, toGrey } from "./pixels.js";
 import { resize } from "./resize.js";
@@ -85,7 +85,7 @@ function letDrop(bench) {
   });
 }
 
-/** A file becomes the picture that the network sees of it, and that is what is shown and certified. */
+/** Show and certify a file as the network sees it. */
 async function take(bench, blob) {
   const { width, height, channels, limits } = bench.model;
   try {

@@ -1,7 +1,7 @@
 /**
- * Asks about the newest thing only: waits until it rests, keeps one question in flight, drops answers to older ones.
+ * Asks about the newest input only: waits until it rests, keeps one question in flight and drops outdated answers.
  *
- * `work(input)` gives a promise; `settle(input, result, error)` is told only what still matters.
+ * `work(input)` returns a promise; `settle(input, result, error)` is called only if the input is still the newest.
  */
 export class Latest {
   #work;
@@ -32,7 +32,7 @@ export class Latest {
   }
 
   async #run() {
-    if (this.#running) return; // the loop below comes to it
+    if (this.#running) return; // the running loop will pick it up
     this.#running = true;
     while (this.#wanted !== null) {
       const input = this.#wanted;

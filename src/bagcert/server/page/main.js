@@ -1,4 +1,4 @@
-/** Starts the page: asks what is served, then puts the views around one bench. */
+/** Starts the page: asks what is served, then creates the state and its views. */
 
 import { Bench } from "./bench.js";
 import { createGallery, readSamples } from "./gallery.js";
@@ -30,8 +30,8 @@ function showInfo(model) {
   get("threat").textContent = `${threatText(model)} pixels`;
   get("served").textContent = `${model.name} · ${model.classes.length} classes · ${size} pixels`;
   get("info").textContent =
-    `Served: ${model.name}, rule ${model.rule}, against ${model.threat_in_words}. Scores by ${model.arithmetic}; ` +
-    `proofs hold for that program. Weights ${model.weights_sha256.slice(0, 12)}, bagcert ${model.version}.`;
+    `Model ${model.name}, rule ${model.rule}, patch ${model.threat_in_words}. Scores are computed by ` +
+    `${model.arithmetic}; the proofs hold for this program. Weights ${model.weights_sha256.slice(0, 12)}, bagcert ${model.version}.`;
 }
 
 function showProblem(message) {

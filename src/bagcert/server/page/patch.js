@@ -8,7 +8,7 @@ export function moveTo(patch, row, column, size) {
   };
 }
 
-/** Another size around the same middle pixel, as far as the border allows: larger and smaller again is as before. */
+/** Resize around the same middle pixel, as far as the border allows, so that growing and shrinking cancel out. */
 export function sizeTo(patch, height, width, size) {
   const sized = { ...patch, height: clamp(height, 1, size.height), width: clamp(width, 1, size.width) };
   const row = patch.row + Math.floor(patch.height / 2) - Math.floor(sized.height / 2);
@@ -33,7 +33,7 @@ export function fits(patch, shapes) {
   return shapes.some(({ height, width }) => patch.height <= height && patch.width <= width);
 }
 
-/** Whether the certificate of the clean picture speaks of a patch of this size. */
+/** Whether the certificate of the clean picture covers a patch of this size. */
 export function isProven(patch, clean, shapes) {
   const square = { height: clean.square, width: clean.square };
   return fits(patch, clean.certified ? [...shapes, square] : [square]);

@@ -1,13 +1,13 @@
-/** Pictures as plain pixels: { width, height, data }, four bytes a pixel, always opaque. */
+/** Pictures as plain pixels: { width, height, data }, four bytes per pixel, always opaque. */
 
-/** A file's pixels, upright and as they are stored: no color management, transparent parts on white. */
+/** A file's pixels, upright and as stored: no color management, transparent parts on white. */
 export async function decode(blob, mostPixels) {
   const bitmap = await createImageBitmap(blob, { colorSpaceConversion: "none" }).catch(() => {
-    throw new Error("This file is no picture that the browser can read. PNG, JPEG and WebP work best.");
+    throw new Error("The browser cannot read this file as a picture. PNG, JPEG and WebP work best.");
   });
   const { width, height } = bitmap;
   if (width * height > mostPixels) {
-    throw new Error(`This picture has ${width * height} pixels; the server takes up to ${mostPixels}.`);
+    throw new Error(`This picture has ${width * height} pixels, but the server accepts at most ${mostPixels}. Choose a smaller one.`);
   }
   const context = canvasOf(width, height).getContext("2d", { willReadFrequently: true });
   context.fillStyle = "#fff";
@@ -17,7 +17,7 @@ export async function decode(blob, mostPixels) {
   return { width, height, data: context.getImageData(0, 0, width, height).data };
 }
 
-/** The pixels as a PNG file: nothing is lost, so the server certifies just what is shown. */
+/** The pixels as a PNG file: nothing is lost, so the server certifies exactly what is shown. */
 export function encode(pixels) {
   const canvas = canvasOf(pixels.width, pixels.height);
   draw(canvas, pixels);
@@ -40,7 +40,7 @@ export function cut({ width, data }, { row, column, height, width: across }) {
   return { width: across, height, data: out };
 }
 
-/** A copy of the picture with another one laid on it. */
+/** A copy of the picture with another one pasted onto it. */
 export function paste(pixels, pattern, row, column) {
   const data = new Uint8ClampedArray(pixels.data);
   for (let line = 0; line < pattern.height; line++) {
@@ -50,7 +50,7 @@ export function paste(pixels, pattern, row, column) {
   return { width: pixels.width, height: pixels.height, data };
 }
 
-/** As a network of one channel sees it; the weights are those that the server's decoder takes. */
+/** As a network with one channel sees it; the weights are those of the server's decoder. */
 export function toGrey({ width, height, data }) {
   const grey = new Uint8ClampedArray(data);
   for (let at = 0; at < data.length; at += 4) {

@@ -1,7 +1,7 @@
 /**
- * A picture at another size by the server's own rule: each new pixel is the exact average over its area, rounded half
- * up. Along one axis, in units of 1/(inputs outputs) of it, input i is [i outputs, (i + 1) outputs) and output o is
- * [o inputs, (o + 1) inputs); a weight is the length that they share. All sums are whole and below 2**53, so exact.
+ * Resize exactly as the server does: each new pixel is the average over its area, rounded half up. Along one axis, in
+ * units of 1/(inputs outputs) of it, input i is [i outputs, (i + 1) outputs) and output o is
+ * [o inputs, (o + 1) inputs); a weight is the length of their overlap. All sums are integers below 2**53, so exact.
  */
 export function resize(pixels, width, height) {
   if (pixels.width === width && pixels.height === height) return pixels;
@@ -22,7 +22,7 @@ export function resize(pixels, width, height) {
   return { width, height, data };
 }
 
-/** Into `sums`: each column of the rows that one new row is made of. */
+/** Write into `sums` the weighted sum, per column, of the rows that one new row is made from. */
 function sumRows(sums, { width, data }, { first, shares }) {
   sums.fill(0);
   shares.forEach((share, step) => {

@@ -1,10 +1,10 @@
-/** Score maps: how each class fares in all, and one class as a colored layer. */
+/** Score maps: the average of each class, and one class as a colored layer. */
 
 const FOR = [0, 158, 115];
-const AGAINST = [213, 94, 0]; // told apart by color-blind eyes, too
-const STRONGEST = 0.85; // of the layer's opacity
+const AGAINST = [213, 94, 0]; // distinguishable by color-blind people, too
+const STRONGEST = 0.85; // opacity of the strongest scores
 
-/** For each class, the average over all windows, in whole scores. */
+/** For each class, the average over all windows, with a unit score as 1. */
 export function averages(scores, unit) {
   return scores.map((map) => map.flat().reduce((sum, score) => sum + score, 0) / (unit * map.length * map[0].length));
 }
@@ -14,13 +14,13 @@ export function areVotes(scores, unit) {
   return unit === 1 && scores.every((map) => map.every((line) => line.every((score) => score === 0 || score === 1)));
 }
 
-/** What counts as strong: most scores of the picture are weaker. */
+/** The size of score that counts as strong: 97 of 100 in the picture are weaker. */
 export function strength(scores) {
   const sizes = scores.flat(2).map(Math.abs).sort((a, b) => a - b);
   return sizes[Math.floor(0.97 * (sizes.length - 1))] || 1;
 }
 
-/** One class's map as pixels to lay over the picture. */
+/** One class's map as pixels to draw over the picture. */
 export function layer(map, strong) {
   const height = map.length;
   const width = map[0].length;

@@ -1,6 +1,6 @@
-/** What the server is asked. Every refusal becomes an error whose message can be shown as it is. */
+/** Requests to the server. Every failure becomes an error whose message can be shown as it is. */
 
-const TRIES = 4; // while the server says that it is full
+const TRIES = 4; // while the server is busy
 
 const PRINTABLE = /^[\x20-\x7e]*$/; // what a header may carry
 let token = null;
@@ -20,7 +20,7 @@ export async function askModel() {
   return (await ask("v1/model")).json();
 }
 
-/** The samples with their pictures as files; by request, not by address, since a token may be needed. */
+/** The samples with their pictures as files; fetched here, not by the img elements, since a token may be needed. */
 export async function askSamples() {
   const listed = await (await ask("v1/samples")).json();
   return Promise.all(
@@ -28,7 +28,7 @@ export async function askSamples() {
   );
 }
 
-/** One answer, with its score map, for each picture; by the model that this page was opened with. */
+/** One answer per picture, with its score map, from the model that this page was opened with. */
 export async function certify(blobs, model) {
   const form = new FormData();
   for (const blob of blobs) form.append("files", blob, "picture");
@@ -40,10 +40,10 @@ export async function certify(blobs, model) {
     const half = Math.ceil(blobs.length / 2); // too much for one request
     return [...(await certify(blobs.slice(0, half), model)), ...(await certify(blobs.slice(half), model))];
   }
-  throw new Refused(0, "The server now serves something else. Please load this page again.");
+  throw new Refused(0, "The server has switched to another model, rule or patch. Please reload this page.");
 }
 
-/** A patch of this size at the weakest place, by gradient descent. */
+/** A patch of this size where the proof is weakest, by gradient descent. */
 export async function attack(blob, { height, width }, steps) {
   const form = new FormData();
   form.append("file", blob, "picture");
@@ -52,7 +52,7 @@ export async function attack(blob, { height, width }, steps) {
 }
 
 async function ask(path, options = {}) {
-  if (token !== null && !PRINTABLE.test(token)) throw new Refused(401, "A token has printable ASCII characters only.");
+  if (token !== null && !PRINTABLE.test(token)) throw new Refused(401, "A token consists of printable ASCII characters.");
   const headers = token === null ? {} : { Authorization: `Bearer ${token}` };
   for (let left = TRIES; ; left--) {
     const response = await fetch(path, { ...options, headers }).catch(() => {
@@ -67,5 +67,5 @@ async function ask(path, options = {}) {
 
 async function reason(response) {
   const told = await response.json().catch(() => ({}));
-  return typeof told.detail === "string" ? `The server says: ${told.detail}.` : `The server failed (${response.status}).`;
+  return typeof told.detail === "string" ? `The server says: ${told.detail}` : `The server failed (${response.status}).`;
 }

@@ -1,4 +1,4 @@
-/** The picture, the evidence over it, and the patch that is dragged across. */
+/** The picture, the evidence drawn over it, and the patch that can be dragged. */
 
 import { draw } from "./pixels.js";
 import { layer, strength } from "./scores.js";
@@ -64,7 +64,7 @@ function onKey(event, bench) {
   event.preventDefault();
 }
 
-/** A press on the patch holds it where it was touched; one beside it moves its middle there. */
+/** Pressing the patch grabs it at that point; pressing beside it moves its middle there. */
 function letDrag(frame, element, bench) {
   let grip = null; // from the patch's corner to the pointer, in pixels of the picture
   const spot = (event) => {
@@ -82,7 +82,7 @@ function letDrag(frame, element, bench) {
     if (bench.patch === null || event.button !== 0) return;
     const { row, column } = spot(event);
     const held = event.target === element;
-    // A finger beside the patch may be about to scroll; it moves the patch by a tap, below.
+    // A finger beside the patch may be about to scroll; only a tap, handled below, moves the patch.
     if (!held && event.pointerType === "touch") return;
     grip = held
       ? { row: row - bench.patch.row, column: column - bench.patch.column }

@@ -1,4 +1,4 @@
-/** The controls of the patch: what it shows, how large it is, and where it is put. */
+/** The controls of the patch: what it shows, its size and its placement. */
 
 import { isProven } from "./patch.js";
 import { coverWords, sizeText, threatText } from "./words.js";
@@ -25,7 +25,7 @@ function listen(bench) {
   const click = (id, action) => get(id).addEventListener("click", action);
   const begin = (action) => () => {
     action();
-    get("patch").focus({ preventScroll: true }); // the button that was pressed is gone
+    get("patch").focus({ preventScroll: true }); // the pressed button has disappeared
     get("frame").scrollIntoView({ block: "nearest" });
   };
   click("add", begin(() => bench.paint({ kind: bench.fill.kind === "attack" ? "solid" : bench.fill.kind })));
@@ -59,7 +59,7 @@ function letSize(bench) {
   });
 }
 
-/** Samples of other classes; those of one class are numbered. */
+/** The list of samples of other classes; several of one class are numbered. */
 function createOthers(bench) {
   const select = get("other");
   let listed = [];
@@ -106,9 +106,9 @@ function drawSizes({ height, width }) {
 
 function attackText(found, attacking, model) {
   if (attacking) return "Searching…";
-  if (found === null) return `Attacks go up to ${threatText(model)}.`;
+  if (found === null) return `Attacks use patches of at most ${threatText(model)}.`;
   const place = `row ${found.placement.row}, column ${found.placement.column}`;
   return found.changed
     ? `It changed the answer after ${found.steps} steps, at ${place}.`
-    : `Its ${found.steps} steps at ${place} did not change the answer.`;
+    : `${found.steps} steps at ${place} did not change the answer.`;
 }

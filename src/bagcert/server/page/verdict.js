@@ -1,4 +1,4 @@
-/** The answers in words: the picture as it is, the picture with the patch, and what is said aloud. */
+/** The answers in words: for the clean picture, for the patched one, and for screen readers. */
 
 import { cleanWords, largestWords, ownWords, patchedWords, spoken } from "./words.js";
 
@@ -31,7 +31,7 @@ function drawPatched(card, { patch, problem, attacking }, words) {
   card.hidden = patch === null;
   const busy = words === null && problem === null;
   card.setAttribute("aria-busy", busy);
-  if (busy && !attacking) fillTitle(card, waiting(null)); // the rest is hidden, not removed: nothing below jumps
+  if (busy && !attacking) fillTitle(card, waiting(null)); // the rest is hidden, not removed, so that nothing below jumps
   else fill(card, words ?? (attacking ? searching() : waiting(problem)));
   card.dataset.blank = busy && !attacking;
 }
@@ -45,7 +45,7 @@ function drawCaption(caption, bench, clean, patched) {
   caption.querySelector("span").textContent = words.tag;
 }
 
-/** Said once it is known, and only when it is news. */
+/** Announce an answer once it is known, and only if it is new. */
 function announce({ picture, patch }, clean, patched) {
   const known = patch === null ? clean !== null : patched !== null;
   if (!known) return;
@@ -82,7 +82,7 @@ function searching() {
     tone: "plain",
     title: "Attacking…",
     tag: "",
-    proof: "Looking for the pattern that hurts most, at the place where the proof is weakest.",
+    proof: "Searching for the most damaging pattern where the proof is weakest.",
     more: "This takes a few seconds.",
   };
 }

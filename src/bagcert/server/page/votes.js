@@ -1,8 +1,8 @@
-/** All classes and how the windows vote for them; a press on one shows its evidence on the picture. */
+/** The classes and how the windows vote for them; pressing one shows its evidence on the picture. */
 
 import { areVotes, averages } from "./scores.js";
 
-const MOST_ROWS = 12; // of many classes, those with the most votes
+const MOST_ROWS = 12; // of many classes, only those with the most votes
 
 const get = (id) => document.getElementById(id);
 
@@ -17,7 +17,7 @@ export function createVotes(bench) {
     const shown = bench.patch === null ? clean : bench.patched;
     get("votes").setAttribute("aria-busy", shown === null);
     drawView(bench, shown ?? clean);
-    if (shown === null) return; // the bars stay where they were until they are known again
+    if (shown === null) return; // the bars stay as they are until the answer comes
     const unit = bench.model.score_unit;
     const counted = areVotes(shown.scores, unit);
     const before = averages(clean.scores, unit);
@@ -60,7 +60,7 @@ function drawView({ view, model }, answer) {
 
 function about({ model, patch }, counted) {
   const windows = (model.grid[0] * model.grid[1]).toLocaleString("en");
-  const what = counted ? `Share of ${windows} small windows that vote for it.` : `Average score of ${windows} small windows.`;
+  const what = counted ? `Share of the ${windows} small windows that vote for each class.` : `Average score over ${windows} small windows.`;
   const mark = patch === null ? "" : " The marks show the picture without the patch.";
   return `${what}${mark} Press a class to see its evidence on the picture.`;
 }

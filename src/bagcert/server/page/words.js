@@ -1,4 +1,4 @@
-/** What is known, in words. A proof is only ever claimed where the server gave one; what merely held is called that. */
+/** What is known, in words. A proof is claimed only if the server gave one; an answer that merely held is called that. */
 
 import { fits, isProven, shapesOf } from "./patch.js";
 
@@ -16,22 +16,22 @@ export function cleanWords(answer, model) {
       tone: "good",
       tag: "Proven",
       proof: `No ${threat} patch anywhere can change this.`,
-      more: `That covers all ${countPlaces(model)} places where it could sit, and everything it could show.`,
+      more: `This covers all ${countPlaces(model)} places where it could sit and everything it could show.`,
     };
   }
   const proven = sizeText({ height: answer.square, width: answer.square });
   return {
     tone: "open",
     tag: "Not proven",
-    proof: `Some ${threat} patch might change this: there is no proof against it.`,
+    proof: `A ${threat} patch might change this: there is no proof against it.`,
     more:
       answer.square > 0
-        ? `There is one against smaller patches: no ${proven} patch anywhere can change this.`
-        : "Not even changes to a single pixel are ruled out. That does not mean that they succeed.",
+        ? `Smaller patches are ruled out: no ${proven} patch anywhere can change this.`
+        : "Not even a change to a single pixel is ruled out. That does not mean that one would succeed.",
   };
 }
 
-/** The picture with a patch, compared with what was proven of the picture without it. */
+/** The picture with a patch, compared with what is proven about the picture without it. */
 export function patchedWords(clean, patched, patch, model) {
   const shapes = shapesOf(model.threat);
   const stayed = clean.class === patched.class;
@@ -45,11 +45,11 @@ export function patchedWords(clean, patched, patch, model) {
 
 function wordsUnderProof(stayed) {
   return stayed
-    ? { tone: "good", tag: "Held, as proven", more: "Move it, size it within the proof, paint it: it will hold." }
+    ? { tone: "good", tag: "Held, as proven", more: "Move it, resize it within the proof, paint it: the answer will hold." }
     : {
         tone: "bad",
         tag: "Contradicts the proof",
-        more: "The server called this impossible. Please report it, with this picture: one of the two is wrong.",
+        more: "The server called this impossible, so there is a bug. Please report it together with this picture.",
       };
 }
 
@@ -58,25 +58,25 @@ function wordsWithoutProof(clean, patched, stayed) {
     ? "The patched picture has a proof of its own, so a system that trusts only proven answers would accept this one."
     : "The patched picture has no proof of its own, so a system that trusts only proven answers would hold back.";
   return stayed
-    ? { tone: "open", tag: "Held, not proven", more: `That is what happened, not a proof: another patch may win. ${careful}` }
+    ? { tone: "open", tag: "Held, not proven", more: `This patch failed, but that proves nothing: another one may succeed. ${careful}` }
     : { tone: "bad", tag: "Changed", more: `The patch turned ${clean.name} into ${patched.name}. ${careful}` };
 }
 
 function promise(clean, patch, model, stayed) {
   const size = clean.certified ? threatText(model) : sizeText({ height: clean.square, width: clean.square });
   return stayed
-    ? `This ${sizeText(patch)} patch is within the ${size} of the proof: nothing it shows can change the answer.`
-    : `This ${sizeText(patch)} patch is within the ${size} of the proof, and yet the answer changed.`;
+    ? `This ${sizeText(patch)} patch is within the proven ${size}: nothing it shows can change the answer.`
+    : `This ${sizeText(patch)} patch is within the proven ${size}, and yet the answer changed.`;
 }
 
 function noPromise(clean, patch, shapes, model) {
   if (!fits(patch, shapes)) {
     return `This ${sizeText(patch)} patch is larger than ${threatText(model)}: no proof covers it.`;
   }
-  return `There was no proof against ${sizeText(patch)} patches on this picture.`;
+  return `There is no proof against ${sizeText(patch)} patches on this picture.`;
 }
 
-/** Under the sliders: does the proof of the clean picture speak of this size? */
+/** Under the sliders: does the proof for the clean picture cover this size? */
 export function coverWords(clean, patch, model) {
   const shapes = shapesOf(model.threat);
   if (isProven(patch, clean, shapes)) return `${sizeText(patch)}: covered by the proof for this picture.`;
@@ -85,23 +85,23 @@ export function coverWords(clean, patch, model) {
     : `${sizeText(patch)}: larger than ${threatText(model)}, so no proof covers it.`;
 }
 
-/** The largest proven square, beside the largest that this server looks into. */
+/** The largest proven square, and the largest that this server tries. */
 export function largestWords(answer, model) {
   const side = answer.square;
   const share = ((100 * side * side) / (model.height * model.width)).toFixed(1);
-  if (side === 0) return { side: "none", share: `up to ${model.square}×${model.square} was tried` };
-  const most = side === model.square ? "the most this server tries" : `up to ${model.square}×${model.square} was tried`;
+  if (side === 0) return { side: "none", share: `tried up to ${model.square}×${model.square}` };
+  const most = side === model.square ? "the largest this server tries" : `tried up to ${model.square}×${model.square}`;
   return { side: `${side}×${side}`, share: `${share} % of the picture; ${most}` };
 }
 
-/** A file of the visitor's: what it was scaled to, and what is proven in its own pixels. */
+/** The visitor's own file: the size it was scaled to, and what is proven in its own pixels. */
 export function ownWords(picture, model) {
   const { file, answer, original } = picture;
   if (file === null) return picture.label === null ? "" : labelWords(picture.label, answer, model);
   if (file.width === model.width && file.height === model.height) return "";
-  const scaled = `Your picture has ${file.width}×${file.height} pixels; the network looks at the
-    ${model.width}×${model.height} shown here.`;
-  // The same lead: the server has read the file as this page did. Transparent parts, say, they see differently.
+  const scaled = `Your picture has ${file.width}×${file.height} pixels; the network sees it at
+    ${model.width}×${model.height}, as shown here.`;
+  // The same lead means that the server decoded the file as this page did. Transparency, for one, they treat differently.
   const same = original !== null && original.class === answer.class && original.lead === answer.lead;
   if (!same || original.original.square === 0) return scaled;
   const side = original.original.square;
@@ -111,8 +111,8 @@ export function ownWords(picture, model) {
 function labelWords(label, answer, model) {
   if (!model.classes.includes(label)) return `The sample is ${label}.`;
   return answer.name === label
-    ? "The answer is right: that is what the data set calls it."
-    : `The answer is wrong: the data set calls this ${label}. A proof says that an answer stays, not that it is right.`;
+    ? "The answer is right: it is the label in the data set."
+    : `The answer is wrong: the label in the data set is ${label}. A proof says that an answer stays, not that it is right.`;
 }
 
 function countPlaces(model) {
