@@ -21,7 +21,7 @@ def find_rule(rule: str | Rule) -> Rule:
     if rule == Monotone.name:
         raise UsageError("expected an aggregator for rule 'monotone', got none; pass rule=Monotone(aggregate)")
     if rule == Unanimous.name:
-        return Unanimous()  # not among the others: it takes the scores of views only
+        return Unanimous()  # not a named rule: it takes only the scores of views
     if str(rule) not in NAMED_RULES:
         raise unknown_name("rule", str(rule), [*NAMED_RULES, Monotone.name, Unanimous.name])
     return NAMED_RULES[rule]()

@@ -1,4 +1,4 @@
-"""PatchGuard's robust masking: each class loses its heaviest window before the sums are compared."""
+"""PatchGuard's robust masking: each class loses its heaviest mask before the sums are compared."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,25 +20,27 @@ LARGEST_DENOMINATOR = 1024  # sums stay below 2**52, so that times this they fit
 @final
 @dataclass(frozen=True, eq=False)
 class Masked(Rule):
-    """Detect and mask: a class whose heaviest window holds more than the share T of its sum loses that window.
+    """Detect and mask: a class whose heaviest mask holds more than the share T of its sum loses that mask.
 
-    Inference, for every class c on its own: S_c the sum, M_c the heaviest mask's sum; S_c - M_c if M_c > T S_c, else
-    S_c. Predict the argmax. Scores are at least 0, T is an exact fraction in [0, 1), T = 0 always masks.
+    Inference, for every class c on its own: let S_c be its sum and M_c the sum in its heaviest mask. The class counts
+    S_c - M_c if M_c > T S_c, else S_c. Predict the argmax. Scores are at least 0, T is an exact fraction in [0, 1), and
+    T = 0 always masks.
 
-    Certificate, for every footprint v of the attacker, with O_c the sum outside v:
+    Certificate, for every region v of the attacker, with O_c the sum outside v:
         UB_c = O_c / (1 - T)                   for every rival c
         LB_ŷ = O_ŷ - max_m Σ_{m \\ v} s_ŷ       over the masks m that can be taken away
         LB_ŷ > UB_c                            for all v and all c ≠ ŷ
 
-    Proof. Let a >= 0 be the mass that the attacker puts into v for class c; some mask holds v, so M_c >= a. If c is
-    masked it keeps S_c - M_c <= O_c + a - a = O_c. If not, a <= M_c <= T S_c = T (O_c + a), so S_c <= O_c / (1 - T).
-    ŷ keeps S_ŷ >= O_ŷ unmasked, and with mask m taken away everything outside m, at least O_ŷ - Σ_{m \\ v} s_ŷ. A mask
-    that misses v is taken away only if its clean sum exceeds T S_ŷ >= T O_ŷ; the others need not be counted.
+    Proof. Let a >= 0 be the sum that the attacker puts into v for class c. Some mask holds v, so M_c >= a. If c is
+    masked, it keeps S_c - M_c <= O_c + a - a = O_c. If not, a <= M_c <= T S_c = T (O_c + a), so S_c <= O_c / (1 - T).
+    ŷ keeps S_ŷ >= O_ŷ if it is not masked. If mask m is taken away, it keeps everything outside m, at least
+    O_ŷ - Σ_{m \\ v} s_ŷ. A mask that misses v is taken away only if its clean sum exceeds T S_ŷ >= T O_ŷ; the other
+    masks that miss v need not be counted.
 
     With a guard band the last step is dropped for T > 0: another vote could trigger a mask, so all masks count.
 
-    Differs from PatchGuard: ties go to the lowest index and are never certified; a mask out of reach is dropped one by
-    one, not all together.
+    Differs from PatchGuard: ties go to the lowest index and are never certified; masks that cannot be triggered are
+    dropped one by one, not all together.
     """
 
     threshold: Fraction | int | str = 0
@@ -83,7 +85,7 @@ class Masked(Rule):
         return weakest(least[:, None] - most, predicted, regions)
 
     def _lower_bound(self, maps: Tensor, regions: Regions, always: bool) -> Tensor:
-        """LB_ŷ for each image's map [b i j] and each footprint of the attacker: [b v]."""
+        """LB_ŷ for each image's map [b i j] and each region of the attacker: [b v]."""
         masks = self._masks(regions)
         needed_cover(regions, masks)  # refuses a threat larger than the masks
         attacked = regions.masks()

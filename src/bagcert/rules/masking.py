@@ -1,4 +1,4 @@
-"""What is left when two masks are taken away: the search that masking rules share."""
+"""What is left after two masks are taken away: the search that masking rules share."""
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ ROW_CELLS = {"cpu": 2**18, "cuda": 2**25}
 def outside_pairs(maps: Tensor, first: Tensor, masks: Regions) -> Tensor:
     """For maps [r ... i j], each row with its first mask: sums outside that and every second mask, [r ... n].
 
-    One masked copy of the map and one summed-area table per row, whatever the masks' form; so no pair of masks has to
-    be intersected, and nothing of the size of all pairs is ever held.
+    Each row needs one masked copy of the map and one summed-area table, whatever the shape of the masks. So no pair of
+    masks has to be intersected, and memory never holds anything of the size of all pairs.
     """
     taken = masks.masks(first)
     rest = maps.masked_fill(taken.view(len(first), *[1] * (maps.dim() - 3), *taken.shape[1:]), 0)
@@ -44,7 +44,7 @@ def covering(regions: Regions, masks: Regions) -> Tensor:
 
 
 def needed_cover(regions: Regions, masks: Regions) -> Tensor | None:
-    """The covering masks of each region; None where each region is its own mask. Refuses a threat beyond the masks."""
+    """The covering masks of each region; None if each region is its own mask. Refuses a threat beyond the masks."""
     if regions is masks:
         return None
     covers = covering(regions, masks)

@@ -1,4 +1,4 @@
-"""Any monotone way to add up scores: Condition 3.1 as it stands."""
+"""Any monotone way to add up scores: Condition 3.1 itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ Aggregator = Callable[[Tensor], Tensor]  # int64 [m i j] -> int64 [m]
 @final
 @dataclass(frozen=True)
 class Monotone(Rule):
-    """Argmax of g over each class's map, where raising any score of a map never lowers g of it.
+    """Argmax of g over each class's map, if raising a score never lowers g.
 
     Condition 3.1:   g(s^wc(l))_ŷ > g(s^wc(l))_c   for all c ≠ ŷ, all l ∈ 𝓛
 
     s^wc sets the scores in R(l) to lo for ŷ and to hi for every other class. Any attack leaves ŷ's map at or above its
-    s^wc and a rival's at or below it; g is monotone and sees one class at a time; so the order of the two g is kept.
+    s^wc, and a rival's map at or below its own. g is monotone and sees one class at a time, so ŷ stays ahead.
     """
 
     aggregate: Aggregator
@@ -59,7 +59,7 @@ class Monotone(Rule):
         return result.view(maps.shape[:2])
 
     def _check_monotone(self, values: Tensor, low: int, high: int) -> None:
-        """A spot check, not a proof: raising all scores to `high` or lowering them to `low` must not go backwards."""
+        """A spot check, not a proof: g must not fall if all scores rise to `high`, nor rise if all fall to `low`."""
         here = self._aggregated(values)
         floor, ceiling = (self._aggregated(torch.full_like(values, bound, dtype=torch.int64)) for bound in (low, high))
         if bool((floor > here).any() or (here > ceiling).any()):

@@ -14,7 +14,7 @@ from bagcert.rules.scores import IntegerScores
 from bagcert.threats import Regions
 
 ABSTAIN = -1
-# Scores or (class, region) pairs held at a time. On a CPU what fits into its cache: 4x faster than 2**23 (two cores).
+# Scores or (class, region) pairs held at a time. On a CPU they fit into its cache: 4x faster than 2**23 (two cores).
 CHUNK_CELLS = {"cpu": 2**18, "cuda": 2**25}
 
 
@@ -22,11 +22,11 @@ CHUNK_CELLS = {"cpu": 2**18, "cuda": 2**25}
 class Certificate:
     """For each image: the class, whether it is proven, and where the proof is weakest.
 
-    `certified` says that no attack of the threat changes `predicted`. `lead` is what the rule can prove to be left of
-    the predicted class's lead after the worst attack, in score units; certified exactly when it is above 0.
+    `certified` says that no attack of the threat changes `predicted`. `lead` is how much of the predicted class's lead
+    is proven to survive the worst attack, in score units; an image is certified exactly if it is above 0.
     `weakest_region` is the placement where that bound is lowest (row, column, height, width in pixels),
-    `second_region` the second mask where the rule has pairs, `weakest_class` the rival that comes closest. The last
-    four are None where they were not asked for.
+    `second_region` the second mask of a rule with pairs, `weakest_class` the rival that comes closest. The last four
+    are None unless asked for.
     """
 
     predicted: Tensor  # int64 [b], as all numbers here
@@ -37,16 +37,16 @@ class Certificate:
     weakest_class: Tensor | None = None  # [b]
 
     def answers(self) -> Tensor:
-        """Abstain unless certified: the predicted class where it is proven, else ABSTAIN.
+        """Abstain unless certified: the predicted class if it is proven, else ABSTAIN.
 
-        An answer given this way is the prediction for the clean image even when the picture is attacked already. Let x
-        be clean and x' attacked at placement l. If x' is certified, no change at l changes its class; putting the clean
-        pixels back is such a change; so both have the same class.
+        Such an answer is the prediction for the clean image even if the given image has already been attacked. Let x be
+        the clean image and x' the one attacked at placement l. If x' is certified, no change at l changes its class.
+        Putting the clean pixels back is such a change. So both have the same class.
         """
         return torch.where(self.certified, self.predicted, ABSTAIN)
 
     def named(self, classes: Tensor) -> "Certificate":
-        """The same certificates, of scores that held only these classes of each image, int64 [b m]."""
+        """Certificates of scores that held only `classes` of each image, int64 [b m], with the true class numbers."""
         weakest = self.weakest_class
         return replace(
             self,
@@ -64,7 +64,7 @@ class Certificate:
 
     @staticmethod
     def each(make: "Callable[[list[Tensor]], Tensor]", parts: "list[Certificate]") -> "Certificate":
-        """A certificate whose every number is made of those of the parts; what they leave out, it leaves out."""
+        """A certificate that applies `make` to each field of the parts; a field that is None in them stays None."""
 
         def made(name: str) -> Tensor | None:
             values = [getattr(part, name) for part in parts]
@@ -76,8 +76,8 @@ class Certificate:
 class Rule(ABC):
     """How scores become a class, and what that can prove.
 
-    `regions` are the footprints of the threat. A placement inside another can do no more than the larger one, so the
-    maximal footprints suffice (`Regions.maximal`), and callers pass just those.
+    `regions` are those of the threat. A placement whose region lies inside another region can do no more than the
+    larger one, so the maximal regions suffice (`Regions.maximal`), and callers pass only those.
     """
 
     name: ClassVar[str]
@@ -92,7 +92,7 @@ class Rule(ABC):
     @final
     @torch.no_grad()
     def certify(self, scores: IntegerScores, regions: Regions, exact: bool = True) -> Certificate:
-        """The class of each image and its certificate; `exact=False` may leave out lead and weakest places."""
+        """The class of each image and its certificate; `exact=False` may leave out the lead and the weakest regions."""
         regions = self._fitting(scores, regions)
         many = len(scores.values) > 0 and scores.values.shape[1] > FEW
         needed = self._needed(scores, regions, exact) if many else None
@@ -109,7 +109,7 @@ class Rule(ABC):
         return Certificate.concatenate([self._certify(part, regions, exact) for part in self._parts(scores, regions)])
 
     def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor | None:
-        """Bool [b k]: classes of each image without which its certificate might be another; None: all of them."""
+        """Bool [b k]: the classes that can influence the certificate of each image; None: all of them."""
         return None
 
     @abstractmethod
@@ -128,7 +128,7 @@ class Rule(ABC):
         return regions.to(scores.values.device)
 
     def _parts(self, scores: IntegerScores, regions: Regions) -> list[IntegerScores]:
-        """The images in pieces small enough for memory; at least one piece, so that no images give no answers."""
+        """The images in pieces that fit into memory; at least one piece, so an empty batch gives an empty result."""
         count, classes, rows, columns = scores.values.shape
         cells = at_once(CHUNK_CELLS, scores.values.device)
         size = max(1, cells // (classes * max(len(regions), rows * columns)))
@@ -136,18 +136,18 @@ class Rule(ABC):
 
 
 def own(values: Tensor, classes: Tensor) -> Tensor:
-    """Of [b k ...], the entry of each image's class: [b ...]."""
+    """From [b k ...], the entry of each image's class: [b ...]."""
     return values[torch.arange(len(values), device=values.device), classes]
 
 
 def rivals_only(leads: Tensor, classes: Tensor) -> Tensor:
-    """Leads [b k ...], in place, with the class's own entry out of the way: it is no rival of itself."""
+    """Leads [b k ...], in place, with the class's own entry set to the maximum: it is no rival of itself."""
     leads[torch.arange(len(leads), device=leads.device), classes] = torch.iinfo(leads.dtype).max
     return leads
 
 
 def weakest(leads: Tensor, predicted: Tensor, regions: Regions) -> Certificate:
-    """The certificate whose leads over every rival and region are known, [b k n]; the leads are overwritten."""
+    """The certificate from the leads over every rival in every region, [b k n]; the leads are overwritten."""
     lead, place = rivals_only(leads, predicted).flatten(1).min(dim=1)
     return Certificate(
         predicted,
@@ -158,14 +158,15 @@ def weakest(leads: Tensor, predicted: Tensor, regions: Regions) -> Certificate:
     )
 
 
-FEW = 16  # with no more classes than that, to find out which matter costs more than it saves
+FEW = 16  # classes; with so few, finding out which of them matter costs more than it saves
 
 
 def alike(needed: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Images [g] that need about as many classes, and the classes of each, int64 [g m], ascending.
+    """Groups of images [g] that need about as many classes, with the classes of each, int64 [g m], ascending.
 
-    Of `needed`, bool [b k]. Images that need 5 to 8 classes are one group, so that one hard image does not cost all the
-    others. Where an image needs fewer than its group, others fill up: a class too many changes no answer.
+    `needed` is bool [b k]. Images that need 5 to 8 classes form one group, for example, so that one hard image does not
+    slow down all the others. An image that needs fewer than its group is filled up with other classes: an extra class
+    changes no answer.
     """
     counts = needed.sum(dim=1)
     sizes = counts.log2().ceil()

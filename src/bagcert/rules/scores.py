@@ -1,4 +1,4 @@
-"""Scores as the rules take them: integers, checked once, with a guard band around each."""
+"""Scores as the rules take them: integers, checked once, each with a guard band."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -14,10 +14,10 @@ Bounds = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class IntegerScores:
-    """What the network said (`values`), and the least and most that each score may be (`low`, `high`).
+    """The scores of the network (`values`), and the least and most that each may be (`low`, `high`).
 
     Prediction uses `values`. A certificate counts `low` for the predicted class and `high` for its rivals, so it
-    survives any change of the scores inside the guard band; without one, all three are the same tensor.
+    survives any change of the scores inside the guard band. Without a guard band, all three are the same tensor.
     """
 
     values: Tensor  # int32 or int64 [b k i j]: every sum a rule forms fits
@@ -48,10 +48,10 @@ def read_scores(
     uncertain: "Tensor | np.ndarray | None" = None,
     slack: int = 0,
 ) -> IntegerScores:
-    """Check scores [b k i j] and make them integers, never writing into the caller's array.
+    """Check scores [b k i j] and make them integers, without writing into the caller's array.
 
-    `uncertain` marks 0/1 votes that count as the attacker's wherever they are. `slack=e` says that each fixed-point
-    score may be off by e units, so that a sum of Δ over n cells must exceed 2·e·n.
+    `uncertain` marks 0/1 votes that count for the attacker, wherever the patch is. `slack=e` says that each fixed-point
+    score may be off by e units, so a sum of Δ over n cells must exceed 2·e·n.
     """
     bounds = whole_bounds(bounds)
     tensor = as_tensor(scores)
@@ -86,7 +86,7 @@ def read_scores(
 
 
 def as_tensor(scores: "Tensor | np.ndarray") -> Tensor:
-    """A tensor as it is; a copy of an array."""
+    """A tensor unchanged; an array as a copy."""
     if isinstance(scores, Tensor):
         return scores
     try:
@@ -99,7 +99,7 @@ def as_tensor(scores: "Tensor | np.ndarray") -> Tensor:
 
 
 def whole_bounds(bounds: Bounds | None) -> Bounds | None:
-    """The same bounds as Python's own integers: those of NumPy overflow."""
+    """The same bounds as Python integers, since NumPy's overflow."""
     if bounds is None:
         return None
     numbers = [bound for bound in bounds if isinstance(bound, Integral)] if isinstance(bounds, tuple | list) else []
@@ -137,10 +137,10 @@ def check_bounds(least: int, most: int, bounds: Bounds | None) -> None:
 
 
 def fitting_type(positions: int, seen: int, bounds: Bounds | None, slack: int) -> torch.dtype:
-    """A type that holds every sum a rule forms of scores up to ±`seen`; in float64, too, such sums are exact.
+    """A type that holds every sum that a rule forms of scores up to ±`seen`. In float64 such sums are exact too.
 
-    A Δ doubles a score, a difference of two sums of Δ doubles it again; one more doubling to spare. int32 is 4x faster
-    where it does (two cores). What involves the bounds is computed in int64.
+    A Δ doubles a score, a difference of two sums of Δ doubles it again, and one more doubling is to spare. int32 is 4x
+    faster than int64 (two cores). Everything that involves the bounds is computed in int64.
     """
     cells = 8 * positions
     largest = max([seen, *(abs(bound) for bound in bounds or ())]) + slack
@@ -152,7 +152,7 @@ def fitting_type(positions: int, seen: int, bounds: Bounds | None, slack: int) -
 
 
 def extremes(values: Tensor) -> tuple[int, int]:
-    """The least and the largest value; 0 where there is none."""
+    """The least and the largest value; zeros if there are none."""
     if not values.numel():
         return 0, 0
     least, most = values.aminmax()

@@ -18,7 +18,8 @@ class LargestRegion(Rule):
 
     Condition 3.3:   min_{c ≠ ŷ} Σ Δ_c  >  2 R^max,   R^max = max_l |R(l)|
 
-    A patch changes at most R^max scores, each by at most hi - lo, so it lowers Σ Δ_c by at most 2 (hi - lo) R^max.
+    A patch changes at most R^max scores of each class, each by at most hi - lo, so it lowers Σ Δ_c by at most
+    2 (hi - lo) R^max.
     This is also the condition of derandomized smoothing (Levine & Feizi).
     """
 
@@ -44,8 +45,8 @@ class EveryRegion(Rule):
 
     Condition 3.2:   min_{c ≠ ŷ} Σ_{(i,j) ∉ R(l)} Δ_{i,j,c}  >  (hi - lo) |R(l)|   for all l ∈ 𝓛
 
-    Inside R(l) the attacker can at worst make every Δ equal to lo - hi; outside nothing moves. That worst map is
-    attainable for one rival, so for plain sums the condition is exact up to ties.
+    Inside R(l) the attacker can at worst make every Δ equal to lo - hi; outside, nothing changes. The attacker can
+    reach that worst map for one rival, so for plain sums the condition is exact up to ties.
 
     Differs from the paper: after Condition 3.2 it subtracts a sum of Δ_{c_t}, which is zero; Δ_c is meant.
     """
@@ -63,10 +64,10 @@ class EveryRegion(Rule):
     def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor:
         """The predicted class, the rival with the largest sum, and every rival that can come closer than that one.
 
-        No score is below lo, so no rival has more outside R(l) than its sum less lo for each score in R(l). So the lead
-        over it is at least `floor` less its sum, and where that is more than the lead over the largest rival, it is not
-        the weakest class. To decide only, that largest rival is enough where it shows that there is no certificate, and
-        elsewhere those rivals are whose lead may be 0 or less.
+        No score is below lo, so outside R(l) no rival has more than its sum minus lo for each score in R(l). So the
+        lead over a rival is at least `floor` minus its sum. If that is more than the lead over the largest rival, it is
+        not the weakest class. If only the decision is asked for, the largest rival is enough if it shows that there is
+        no certificate; else the rivals whose lead may be 0 or less are enough.
         """
         low, _ = scores.need_bounds(self.name)
         predicted = self._predict(scores, regions)
@@ -83,7 +84,7 @@ class EveryRegion(Rule):
     def worst_rank(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
         """The worst rank by the sums that a patch can push each image's class [b] to, int64 [b]; the best rank is 1.
 
-        A class keeps its rank above a rival at l while Condition 3.2 holds for the two. Inside R(l) the attacker can
+        A class keeps its rank above a rival at l if Condition 3.2 holds for the two. Inside R(l) the attacker can
         set the class to lo and all rivals to hi at once, so 1 plus the number of rivals for which it fails is the rank
         there, a tie counted as lost. For the predicted class, rank 1 is the certificate; rank 5 or better keeps it, or
         the true label, among the five best.
@@ -106,7 +107,7 @@ class EveryRegion(Rule):
         least = outside(own(scores.low, classes), regions)
         taken = (high - low) * regions.sizes  # int64, for any bounds
         if int(taken.max()) < 2**30:
-            taken = taken.to(least.dtype)  # sums stay below 2**28 where they are int32
+            taken = taken.to(least.dtype)  # sums in int32 stay below 2**28
         return least - taken
 
 

@@ -1,4 +1,4 @@
-"""Double masking on the score map: the class that wins whatever second mask is added."""
+"""Double masking on the score map: the class that wins under one mask, whatever second mask is added."""
 
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -16,21 +16,22 @@ from bagcert.threats import Regions
 @final
 @dataclass(frozen=True, eq=False)
 class TwoMask(Rule):
-    """The consistent class under the masks, certified when no pair of masks shakes it.
+    """The consistent class under the masks, certified if it wins under every pair of masks.
 
-    Inference. A class is *consistent* if some mask exists under which it wins whatever second mask is added (winning is
-    the argmax of the sums outside both, the lowest index on ties). Two classes cannot both be: under m1 and m2 they
-    would have to win on the same pair (m1, m2). Predict the consistent class if there is one, else the plain argmax.
+    Inference. A class is *consistent* if there is a mask under which it wins whatever second mask is added (winning is
+    the argmax of the sums outside both, the lowest index on ties). Two classes cannot both be consistent: with the
+    masks m1 and m2, both would have to win under the pair (m1, m2). Predict the consistent class if there is one, else
+    the plain argmax.
 
     Certificate:   Σ_{outside m1 ∪ m2} Δ_c > 0   for all masks m1, m2 and all c ≠ ŷ
 
-    Proof. Let the patch sit at l, and R(l) inside mask m. A pair that contains m sees clean scores only, so by the
-    condition ŷ wins them all: m makes ŷ consistent, hence the only consistent class, hence the prediction. No bound on
-    the scores is used.
+    Proof. Let the patch sit at l, with R(l) inside mask m. A pair that contains m sees only clean scores, so by the
+    condition ŷ wins under every such pair. So m makes ŷ consistent, hence the only consistent class, hence the
+    prediction. No bound on the scores is used.
 
-    The masks are part of the inference. By default they are the maximal footprints of the threat at hand. Masks built
-    for a larger threat are given as `masks`; then a smaller threat is certified when each of its footprints lies inside
-    some mask m under which ŷ wins with every second mask, by the same proof. Adding smaller masks makes another rule.
+    The masks are part of the inference. By default they are the maximal regions of the threat. Masks built for a larger
+    threat are given as `masks`; a smaller threat is then certified if each of its regions lies inside some mask m under
+    which ŷ wins with every second mask, by the same proof. Adding smaller masks makes another rule.
 
     `every-region` implies this certificate: for |R1| >= |R2| Condition 3.2 gives, on 0/1 votes,
     Σ_{outside both} Δ = Σ_{outside R1} Δ - Σ_{R2 \\ R1} Δ > |R1| - |R2 \\ R1| >= 0.
@@ -63,10 +64,10 @@ class TwoMask(Rule):
     def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor | None:
         """The classes whose sum reaches what the plain argmax p keeps outside any two masks: p and few others.
 
-        Count from the image's least score, so that nothing is negative. A class with less, even by its highest scores,
-        loses to p, by its lowest, outside every pair of masks: it is neither the plain argmax nor ever a winner, so no
-        prediction changes without it. And a class that beats p outside a pair beats it there, so no certificate does.
-        Its lead may be the least one nevertheless: all stay where that is asked for.
+        Count from the image's least score, so that nothing is negative. A class with a smaller sum, even by its highest
+        scores, loses to p, by its lowest, outside every pair of masks. So it is neither the plain argmax nor ever a
+        winner, and no prediction changes without it. If ŷ beats p outside a pair, it beats such a class there too, so
+        no certificate changes either. But the lead over it may be the least one: if the lead is asked for, all stay.
         """
         if exact:
             return None
@@ -82,7 +83,7 @@ def consistent_class(values: Tensor, remaining: Tensor, masks: Regions) -> Tenso
     """The prediction [b], given the sums outside each mask, [b k n].
 
     Only a mask under which another class than the plain argmax wins can make another class consistent, so only those
-    masks are tried; and a challenger must first hold its own against the plain argmax, which needs one map, not k.
+    masks are tried. Each challenger must first beat the plain argmax, which needs one map, not k.
     """
     plain = sums(values).argmax(dim=1)
     winners = remaining.argmax(dim=1)  # b n
@@ -103,13 +104,13 @@ def consistent_class(values: Tensor, remaining: Tensor, masks: Regions) -> Tenso
 
 
 def floors(delta: Tensor, leads: Tensor, masks: Regions) -> Tensor:
-    """A lower bound on each lead once a second mask is added: that takes away at most the heaviest window of Δ⁺."""
+    """A lower bound on each lead with a second mask, which takes away at most the heaviest mask of Δ⁺."""
     return leads - masks.sums(delta.clamp(min=0)).amax(dim=-1, keepdim=True)
 
 
 def decide(scores: IntegerScores, predicted: Tensor, leads: Tensor, masks: Regions, covers: Tensor | None) -> Tensor:
     """Is each image certified? Stops early: one mask alone fails, no second mask can matter, a greedy pair fails."""
-    robust = (leads > 0).all(dim=1)  # b n: does ŷ win under this mask with every second one? As far as is known.
+    robust = (leads > 0).all(dim=1)  # b n: does ŷ win under this mask with every second one, as far as is known?
     image, rival = doubtful(scores, predicted, leads, masks, provable(robust, covers)).nonzero(as_tuple=True)
     delta = own(scores.low, predicted)[image] - scores.high[image, rival]  # p i j, one for each doubtful rival
     shaky = floors(delta, leads[image, rival], masks) <= 0  # p n
@@ -127,9 +128,9 @@ def decide(scores: IntegerScores, predicted: Tensor, leads: Tensor, masks: Regio
 
 
 def doubtful(scores: IntegerScores, predicted: Tensor, leads: Tensor, masks: Regions, images: Tensor) -> Tensor:
-    """Bool [b k]: the rivals, of the given images, that a second mask might bring to the front.
+    """Bool [b k]: the rivals of the given images that might win under some second mask.
 
-    Δ⁺ is at most what ŷ scores above the least score of all, so one map an image clears most rivals of many.
+    Δ⁺ is at most what ŷ scores above the least score of all, so one map per image rules out most rivals.
     """
     mine = own(scores.low, predicted)
     above = (mine - scores.high.amin()).clamp(min=0) if mine.numel() else mine
@@ -138,7 +139,7 @@ def doubtful(scores: IntegerScores, predicted: Tensor, leads: Tensor, masks: Reg
 
 
 def provable(robust: Tensor, covers: Tensor | None) -> Tensor:
-    """Does every footprint lie inside a robust mask? [b]"""
+    """Does every region lie inside a robust mask? [b]"""
     if covers is None:
         return robust.all(dim=1)
     return (robust.double() @ covers.T.double() > 0).all(dim=1)
@@ -152,7 +153,7 @@ def exact_certificate(
     regions: Regions,
     covers: Tensor | None,
 ) -> Certificate:
-    """Lead, weakest pair and weakest rival: the least over pairs, each footprint taking its best covering mask."""
+    """Lead, weakest pair and weakest rival: the least over all pairs, with the best covering mask for each region."""
     everyone = torch.arange(len(predicted), device=predicted.device)
     delta = own(scores.low, predicted)[:, None] - scores.high
     under = leads.amin(dim=1)  # b n: what each first mask leaves, so far with the second equal to the first

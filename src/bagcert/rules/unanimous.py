@@ -16,7 +16,7 @@ from bagcert.threats import Regions
 @final
 @dataclass(frozen=True)
 class Unanimous(Rule):
-    """The class that some view of the image is unanimous about, certified when views that hide the patch are.
+    """The class that some view of the image is unanimous about, certified if views that hide the patch are.
 
     Every score belongs to a view that hides some pixels of the image, and counts the questions that the view decides
     for a class; at the upper bound of the scores the view is *unanimous* about the class. The last view hides nothing.
@@ -28,9 +28,9 @@ class Unanimous(Rule):
     Certificate:   for all l ∈ 𝓛 some view outside R(l) is unanimous about ŷ
 
     Proof. Let the patch sit at l. That view sees nothing of it, so its scores are the clean ones: it is unanimous about
-    ŷ on the attacked image too. By the promise no view is then unanimous about another class. So ŷ is predicted.
+    ŷ on the attacked image too. By the promise, no view is then unanimous about another class. So ŷ is predicted.
 
-    The lead is the number of such views at the placement that has fewest.
+    The lead is the number of such views at the placement with the fewest.
     """
 
     name: ClassVar[str] = "unanimous"
@@ -61,7 +61,7 @@ class Unanimous(Rule):
 
 
 def need_views(rule: Rule, promised: bool) -> None:
-    """Refuse `unanimous` where nothing promises that unanimous views agree: its certificates would mean nothing."""
+    """Refuse `unanimous` if nothing promises that unanimous views agree: its certificates would mean nothing."""
     if isinstance(rule, Unanimous) and not promised:
         raise UsageError(
             "expected a network of views for rule 'unanimous', got scores that promise no agreement; use another rule"

@@ -1,10 +1,9 @@
 """Which outputs a patch can reach, exactly, from the numbers that built the layers.
 
-A layer acts on rows and on columns separately, so what an output sees is a product of a set of rows and a set of
-columns. Along one axis that is a boolean matrix [outputs, inputs]; a chain of layers is a product of such matrices.
-Stride, dilation, padding, border clipping and wrap-around are all in the matrix, so no formula near a border or a seam
-has to be trusted. Branches that meet again (a residual block) give the union of their products; a branch inside another
-one adds nothing.
+A layer acts on rows and columns separately, so an output sees a set of rows times a set of columns. Along one axis
+that is a boolean matrix [outputs, inputs]; a chain of layers is a product of such matrices. Stride, dilation, padding,
+borders and wrap-around are all in the matrix, so there is no formula to get wrong near a border. Branches that meet
+again (a residual block) give the union of their products; a branch inside another adds nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +40,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """Output (i, j) sees pixel (y, x) when `rows[i, y]` and `columns[j, x]`."""
+    """Output (i, j) sees pixel (y, x) if `rows[i, y]` and `columns[j, x]`."""
 
     rows: Tensor  # bool [i h]
     columns: Tensor  # bool [j w]
@@ -63,7 +62,7 @@ class Footprint:
 
     @staticmethod
     def of_layers(layers: Sequence[Layer], image_size: Size) -> "Footprint":
-        """The footprint of a chain of layers; for a residual block give its widest path, the others lie inside."""
+        """The footprint of a chain of layers; of a residual block, give the widest path: the others lie inside it."""
         footprint = Footprint.identity(image_size)
         for layer in layers:
             footprint = footprint.then(layer)
@@ -93,7 +92,7 @@ class Footprint:
 
     @staticmethod
     def ablation(kept: Size, image_size: Size) -> "Footprint":
-        """One output per ablated image: it sees `kept` pixels from its own on, wrapping around the border.
+        """One output per ablated image: it sees `kept` pixels starting at its own, wrapping around the border.
 
         An axis that is kept whole has a single output: column smoothing of 32x32 images has a 1x32 grid.
         """
@@ -137,11 +136,11 @@ class Footprint:
         return self.mapped(rows, columns)
 
     def mapped(self, rows: Tensor, columns: Tensor) -> "Footprint":
-        """The footprint after a step whose outputs see its inputs as these two matrices [outputs, inputs] say."""
+        """The footprint after a step whose outputs see its inputs by these two matrices [outputs, inputs]."""
         return union(Branch(compose(rows, branch.rows), compose(columns, branch.columns)) for branch in self.branches)
 
     def join(self, other: "Footprint") -> "Footprint":
-        """The footprint where two branches of a network are added or concatenated."""
+        """The footprint after two branches of a network are added or concatenated."""
         if (self.grid, self.image_size) != (other.grid, other.image_size):
             raise UsageError(
                 f"expected branches on one grid, got {self.grid[0]}x{self.grid[1]} and "
@@ -165,7 +164,7 @@ class Footprint:
         return MaskRegions(masks, torch.tensor(threat.placements()))
 
     def _rectangle_regions(self, threat: RectangleThreat) -> Regions:
-        """Sets of rows times sets of columns; plain masks where branches form a shape that is no such product."""
+        """Sets of rows times sets of columns; plain masks if branches form a shape that is no such product."""
         parts: list[SeparableRegions] = []
         for branch in self.branches:
             families = []
@@ -200,12 +199,12 @@ def taps(inputs: int, kernel: int, stride: int, dilation: int, padding: int) -> 
 
 
 def compose(later: Tensor, earlier: Tensor) -> Tensor:
-    """Boolean matrix product. Counts up to 2**24 are exact in float32, and reduced precision keeps zero zero."""
+    """Boolean matrix product. float32 counts exactly up to 2**24, and in reduced precision zero stays zero."""
     return later.float() @ earlier.float() > 0
 
 
 def touched(seen: Tensor, length: int) -> Tensor:
-    """Bool [starts, outputs]: which outputs see any of `length` consecutive inputs from each start on."""
+    """Bool [starts, outputs]: which outputs see any of the `length` consecutive inputs from each start on."""
     return seen.T.unfold(0, length, 1).any(dim=2)
 
 
@@ -218,7 +217,7 @@ def extent(seen: Tensor) -> int:
 
 
 def union(branches: Iterable[Branch]) -> Footprint:
-    """Branches without those that lie inside another one."""
+    """The branches that lie inside no other branch."""
     kept: list[Branch] = []
     for branch in branches:
         if not any(branch.inside(other) for other in kept):

@@ -1,6 +1,6 @@
-"""What each operation of a network does to footprints; one that mixes positions, or is not known not to, has no entry.
+"""What each operation of a network does to footprints. Operations that mix positions, or may do so, have no entry.
 
-A handler takes the operation and what its inputs see, and says what its result sees, or None where this use of the
+A handler takes the operation and what its inputs see, and returns what its result sees, or None if this use of the
 operation mixes positions.
 """
 
@@ -36,7 +36,7 @@ POINTWISE = (
     "maximum minimum mish mul ne neg pow prelu reciprocal relu relu6 round rsqrt rsub selu sigmoid sign silu sin "
     "softplus sqrt square sub tanh threshold to type_as where"
 )
-# Along the axes named `dim`: allowed over channels only.
+# Along the axes `dim`: allowed over channels only.
 ALONG_AXES = "amax amin argmax cumsum linalg_vector_norm log_softmax logsumexp mean softmax std sum var"
 
 
@@ -49,7 +49,7 @@ def arguments(node: fx.Node) -> dict[str, Any]:
 
 
 def pointwise(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """The union of what the operands see; one that is spread along rows or columns, or gains axes, would mix them."""
+    """The union of what the operands see. Refused if one is broadcast along rows or columns, or gains axes."""
     shape, axes = node.meta["val"].shape, sources[0].axes
     footprint = sources[0].footprint
     for source in sources:
@@ -60,12 +60,12 @@ def pointwise(node: fx.Node, sources: list[Seen]) -> Seen | None:
 
 
 def dropout(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """Nothing in eval mode; scores that change from call to call carry no proof."""
+    """Does nothing in eval mode; scores that change from call to call carry no proof."""
     return None if arguments(node)["train"] else sources[0]
 
 
 def along_axes(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """A reduction or a softmax: fine over channels, not over images, rows or columns."""
+    """A reduction or a softmax: allowed over channels, not over images, rows or columns."""
     options = arguments(node)
     dims, rank = options.get("dim"), node.args[0].meta["val"].dim()  # type: ignore[union-attr]
     if dims is None or dims == []:
@@ -122,13 +122,13 @@ def batch_norm(node: fx.Node, sources: list[Seen]) -> Seen | None:
 
 
 def layer_norm(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """Over the last axes: fine where those are channels."""
+    """Over the last axes: allowed if those are channels."""
     rank, over = node.meta["val"].dim(), len(arguments(node)["normalized_shape"])
     return None if set(range(rank - over, rank)) & set(sources[0].axes) else sources[0]
 
 
 def linear(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """Mixes the last axis: fine where that holds channels and the weights are fixed."""
+    """Mixes the last axis: allowed if that holds channels and the weights are fixed."""
     return None if len(sources) > 1 or node.meta["val"].dim() - 1 in sources[0].axes else sources[0]
 
 
@@ -151,13 +151,13 @@ def concatenate(node: fx.Node, sources: list[Seen]) -> Seen | None:
 
 
 def split(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """chunk and split give several tensors: fine along channels."""
+    """chunk and split give several tensors: allowed along channels."""
     rank = node.args[0].meta["val"].dim()  # type: ignore[union-attr]
     return None if arguments(node)["dim"] % rank in sources[0].axes else sources[0]
 
 
 def cut(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """A slice: any part of the channels, of the rows or of the columns; of the images all."""
+    """A slice: any part of the channels, rows or columns, but always all images."""
     options = arguments(node)
     dim = options["dim"] % node.meta["val"].dim()
     kept = slice(options["start"], options["end"], options["step"])
@@ -172,7 +172,7 @@ def cut(node: fx.Node, sources: list[Seen]) -> Seen | None:
 
 
 def flip(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """Rows or columns in reverse: each output sees what the one across saw. Of the images none may change places."""
+    """Rows or columns in reverse: each output sees what the opposite one saw. The order of images must not change."""
     batch, *positions = sources[0].axes
     turned = {dim % node.meta["val"].dim() for dim in arguments(node)["dims"]}
     if batch in turned:
@@ -183,7 +183,7 @@ def flip(node: fx.Node, sources: list[Seen]) -> Seen | None:
 
 
 def constant_pad(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """Rows and columns of a constant; a mirrored or repeated pixel would be seen from more places."""
+    """Rows and columns of a constant. A mirrored or repeated pixel would be seen by more outputs, and is refused."""
     options = arguments(node)
     if options.get("mode", "constant") != "constant" or len(options["pad"]) != 4:
         return None
@@ -199,19 +199,19 @@ def shift(size: int, before: int, after: int) -> Tensor:
 
 
 def same_shape(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """A view that changes nothing but strides; a real change of shape may move rows into channels."""
+    """A view that changes only strides; a real change of shape may move rows into channels."""
     return sources[0] if node.meta["val"].shape == node.args[0].meta["val"].shape else None  # type: ignore[union-attr]
 
 
 def asserted(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """A check of type and shape, which a change of type brings along: it has no result."""
+    """A check of type and shape that comes with a change of type: it has no result."""
     return sources[0]
 
 
-# Weights made from the image would see all of it: these take it as their first argument only.
+# Weights made from the image would see all of it, so these may take the image only as their first argument.
 OF_FIRST_ARGUMENT = ("conv2d", "linear", "batch_norm", "layer_norm")
 
-# Constants that take only type, device and perhaps size from the tensor they are asked of.
+# Constants that take only type, device and perhaps size from a tensor.
 FILLED = ("full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like")
 
 HANDLERS: dict[str, Handler] = {

@@ -1,4 +1,4 @@
-"""The footprint as a network really has it: change pixels and see which outputs change."""
+"""The footprint that a network really has: change pixels and see which outputs change."""
 
 import copy
 from contextlib import AbstractContextManager
@@ -26,7 +26,7 @@ def reached_outputs(module: nn.Module, pixels: Tensor, channels: int) -> Tensor:
 
 
 def copied(module: nn.Module) -> nn.Module:
-    """A copy to try things on: what a network keeps of a try is lost with it."""
+    """A copy for experiments: whatever the network keeps of them is lost with the copy."""
     try:
         return copy.deepcopy(module)
     except Exception as error:  # a stored score that still has its gradient, a lock, an open file
@@ -45,9 +45,9 @@ def plainly(module: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def check_footprint(module: nn.Module, footprint: Footprint, channels: int) -> None:
-    """Refuse a footprint that a pixel escapes from: by NaN, or by another value where comparisons swallow NaN.
+    """Refuse a footprint if a pixel changes an output outside it: by NaN, or by another value if comparisons hide NaN.
 
-    At 16 single pixels all over the image and, before, its corners. It is a check of the tracing, not a proof.
+    Tries the corners and 16 single pixels all over the image. It is a check of the tracing, not a proof.
     """
     height, width = footprint.image_size
     regions = footprint.regions(RectangleThreat(footprint.image_size, ((1, 1),)))
@@ -89,8 +89,8 @@ def refuse_escape(escaped: Tensor, row: int, column: int) -> None:
 def check_traced(module: nn.Module, traced: Traced, channels: int) -> None:
     """Try the traced operations as a defense runs them: own type and device, channels_last, batches, no gradients.
 
-    Scores outside the footprint must be the same bit for bit. A certificate compares scores that this program computes
-    and leaves no room for rounding: one that rounds by pixels out of sight (a convolution by FFT) cannot be proven. The
+    Scores outside the footprint must stay the same, bit for bit: a certificate leaves no room for rounding, so a
+    program whose rounding depends on pixels outside the footprint (a convolution by FFT) cannot be proven. The
     network's own code must compute the same bits, else it looks at something that tracing does not show. It must leave
     the network as it was and draw no random numbers, else it may compute other bits later.
     """
@@ -134,7 +134,7 @@ def own_scores(network: nn.Module, images: Tensor) -> Tensor:
 
 
 def check_batch(network: nn.Module, traced: Traced, images: Tensor) -> None:
-    """Change one pixel of each image, at corners and all over, and look at the scores of all of them."""
+    """Change one pixel of each image, at the corners and all over, and compare the scores of all images."""
     height, width = traced.footprint.image_size
     corners = torch.tensor([0, width - 1, (height - 1) * width, height * width - 1])
     places = torch.cat([corners, torch.linspace(0, height * width - 1, BATCH - 2).long()[1:-1]])
@@ -152,6 +152,6 @@ def check_batch(network: nn.Module, traced: Traced, images: Tensor) -> None:
 
 
 def bits(scores: Tensor) -> Tensor:
-    """Scores as whole numbers of the same bits, so that NaN equals NaN and 0 is not -0."""
+    """Scores as integers with the same bits, so that NaN equals NaN and 0 differs from -0."""
     whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[scores.element_size()]
     return scores.detach().view(whole)

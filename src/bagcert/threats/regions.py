@@ -1,4 +1,4 @@
-"""The scores that each placement reaches, as sets of positions: any sets, or products of rows and columns."""
+"""The scores that each placement reaches, as sets of positions: arbitrary sets, or products of rows and columns."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -37,20 +37,20 @@ class Regions(ABC):
 
     @abstractmethod
     def maximal(self) -> "Regions":
-        """The regions that lie inside no other one, each once.
+        """The regions that lie inside no other region, each once.
 
-        Sets compare by inclusion. Every region lies inside a maximal one, so a statement that gets harder as a region
-        grows need only be checked on these.
+        Every region lies inside a maximal one. So a statement that gets harder as a region grows need only be checked
+        for the maximal ones.
         """
 
     @abstractmethod
     def to(self, device: torch.device) -> "Regions":
-        """The same regions with their tables on a device; themselves where they are there already."""
+        """The same regions with their tables on a device; `self` if they are there already."""
 
 
 @dataclass(frozen=True, eq=False)
 class MaskRegions(Regions):
-    """Regions of any form, as they are."""
+    """Regions of any shape, one mask each."""
 
     table: Tensor  # bool [n i j]
     placements: Tensor
@@ -64,8 +64,8 @@ class MaskRegions(Regions):
         return self.table.flatten(1).sum(dim=1)
 
     def sums(self, maps: Tensor) -> Tensor:
-        # Integers in float64 add up exactly, in any order, while every partial sum stays below 2**53; the rules see
-        # to that (read_scores). There is no integer matrix product on every device.
+        # Integers in float64 add up exactly, in any order, if every partial sum stays below 2**53, which read_scores
+        # ensures. Not every device has an integer matrix product.
         return (maps.flatten(-2).double() @ self.table.flatten(1).T.double()).to(maps.dtype)
 
     def masks(self, index: Tensor | None = None) -> Tensor:
@@ -82,7 +82,7 @@ class MaskRegions(Regions):
 
 
 def subsets(sets: Tensor, others: Tensor) -> Tensor:
-    """Bool [sets, others]: is each set inside each other one?"""
+    """Bool [sets, others]: does each set lie inside each of the others?"""
     return sets.float() @ (~others).float().T == 0
 
 
@@ -91,7 +91,7 @@ def equals(sets: Tensor, others: Tensor) -> Tensor:
 
 
 def maximal_sets(sets: Tensor) -> Tensor:
-    """Indices of the sets inside no other one; of equal sets the first."""
+    """Indices of the sets that lie inside no other set; the first of equal sets."""
     inside = subsets(sets, sets)
     earlier = torch.ones_like(inside).tril(-1)
     beaten = inside & (~inside.T | earlier)
@@ -102,7 +102,7 @@ CACHED_CELLS = 2**18
 
 
 def joined(tensors: list[Tensor], dim: int) -> Tensor:
-    """All in one; a single one as it is, which `torch.cat` would copy."""
+    """All tensors in one; a single tensor unchanged, which `torch.cat` would copy."""
     return torch.cat(tensors, dim) if len(tensors) > 1 else tensors[0]
 
 
@@ -110,7 +110,7 @@ def joined(tensors: list[Tensor], dim: int) -> Tensor:
 class Intervals:
     """Sets of positions along one axis, each as the same number of half-open intervals (empty ones fill up).
 
-    A border-clipped window is one interval, a wrapped one two, a dilated one as many as it has gaps.
+    A window clipped at a border is one interval, a wrapped window two, a dilated one as many as it has taps.
     """
 
     starts: Tensor  # int64 [sets, pieces]
@@ -179,9 +179,9 @@ class Family:
         return self.rows[product // width][:, :, None] & self.columns[product % width][:, None, :]
 
     def maximal(self) -> "Family":
-        """Largest sets of rows times largest sets of columns: a product lies inside another when both factors do."""
+        """Maximal sets of rows times maximal sets of columns: a product lies inside another if both factors do."""
         if not self.whole:
-            return self  # only `outside` thins a family out, after this step
+            return self  # only `outside` removes regions, after this step
         if not (self.rows.any() and self.columns.any()):
             return self.select(self.kept[:1])  # nothing is reached from anywhere
         keep_rows, keep_columns = maximal_sets(self.rows), maximal_sets(self.columns)
@@ -194,7 +194,7 @@ class Family:
         )
 
     def outside(self, other: "Family", strictly: bool) -> "Family":
-        """Without the regions that lie inside one of the other family's (equal ones stay when `strictly`)."""
+        """Without the regions that lie inside one of the other family (equal ones stay if `strictly`)."""
         kept = torch.zeros(len(other.rows) * len(other.columns))
         kept[other.kept] = 1
         kept = kept.view(len(other.rows), len(other.columns))
@@ -235,7 +235,7 @@ class SeparableRegions(Regions):
 
     def sums(self, maps: Tensor) -> Tensor:
         flat = maps.flatten(0, -3)
-        # Piece by piece on a CPU, so that running totals stay in its cache: maps of many classes do not.
+        # On a CPU piece by piece, so that running totals stay in its cache, which maps of many classes exceed.
         size = CACHED_CELLS // max(len(self), self.grid[0] * self.grid[1]) if maps.is_cpu else len(flat)
         parts = flat.split(max(1, size))  # type: ignore[no-untyped-call]
         sums = [joined([family.sums(part) for family in self.families], dim=1) for part in parts]
@@ -256,7 +256,7 @@ class SeparableRegions(Regions):
         families = [family.maximal() for family in self.families]
         for mine in range(len(families)):
             for other in range(len(families)):
-                if mine != other:  # of equal regions the earlier family keeps its own
+                if mine != other:  # the earlier family keeps equal regions
                     families[mine] = families[mine].outside(families[other], strictly=mine < other)
         return SeparableRegions(tuple(family for family in families if len(family.kept)))
 

@@ -1,4 +1,4 @@
-"""What a network keeps from call to call: weights, buffers, attributes, and the random numbers that it draws."""
+"""What a network keeps between calls: weights, buffers, attributes and random numbers drawn."""
 
 import pickle
 import random
@@ -17,9 +17,9 @@ from bagcert.errors import UsageError
 
 @contextmanager
 def unchanged(network: nn.Module) -> Iterator[None]:
-    """Refuse a network that forward passes inside change in any way, or that draw random numbers.
+    """Refuse a network whose forward passes, run inside, change it in any way or draw random numbers.
 
-    The generators of torch, Python and numpy are put back afterwards.
+    The generators of torch, Python and numpy are reset afterwards.
     """
     before, drawn = state(network), generators()
     python, arrays = random.getstate(), np.random.get_state()
@@ -41,7 +41,7 @@ def unchanged(network: nn.Module) -> Iterator[None]:
 
 
 def state(network: nn.Module) -> dict[str, object]:
-    """Everything that the modules of a network hold, by name, in a form that compares by value."""
+    """Everything that the modules of a network hold, by name, in a form that can be compared by value."""
     listed = {id(module): number for number, module in enumerate(network.modules())}
     found = {}
     for prefix, module in network.named_modules():
@@ -52,9 +52,9 @@ def state(network: nn.Module) -> dict[str, object]:
 
 
 def frozen(value: Any, met: dict[int, int]) -> object:
-    """A copy that compares by value; an object that was met before stands for itself."""
+    """A copy that can be compared by value; an object that was met before is named by its number."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        return type(value), repr(value)  # NaN equals itself, 0 is not -0
+        return type(value), repr(value)  # NaN equals itself, 0 differs from -0
     if id(value) in met:
         return "met", met[id(value)]
     met[id(value)] = len(met)
@@ -70,7 +70,7 @@ def frozen(value: Any, met: dict[int, int]) -> object:
         return type(value), frozen(vars(value), met)
     try:
         return type(value), pickle.dumps(value)  # sets, arrays, counters, numpy's generators
-    except Exception:  # functions, locks, files: all that can be said is whether it is the same one
+    except Exception:  # functions, locks, files: we can only tell whether it is the same object
         return type(value), id(value)
 
 
@@ -79,11 +79,11 @@ def digest(tensor: Tensor) -> bytes:
 
 
 def generators() -> tuple[object, ...]:
-    """The state of every generator that belongs to no network: of torch on each device, of Python, of numpy."""
+    """The state of every global generator: of torch on each device, of Python and of numpy."""
     drawn = [digest(each) for each in (torch.get_rng_state(), *gpu_generators())]
     return (*drawn, random.getstate(), frozen(np.random.get_state(legacy=False), {}))
 
 
 def gpu_generators() -> list[Tensor]:
-    """One for each GPU; none while this process has not begun to use them."""
+    """One per GPU; none if this process has not used a GPU yet."""
     return torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What an attacker may touch: one rectangle of pixels, or one of some given regions, anywhere it fits."""
+"""What an attacker may touch: one rectangle of pixels anywhere in the image, or one of some given sets of pixels."""
 
 import re
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ Size = tuple[int, int]  # height, width
 
 
 class Placement(NamedTuple):
-    """A rectangle of pixels; of an arbitrary region, its bounding box."""
+    """A rectangle of pixels; for a set of any shape, its bounding box."""
 
     row: int
     column: int
@@ -41,7 +41,7 @@ class Threat(ABC):
 
 @dataclass(frozen=True)
 class RectangleThreat(Threat):
-    """One rectangle of any of these shapes, at any place where it lies inside the image."""
+    """One rectangle of any of these shapes, anywhere inside the image."""
 
     image_size: Size
     shapes: tuple[Size, ...]
@@ -68,7 +68,7 @@ class RectangleThreat(Threat):
         return self.image_size[0] - shape[0] + 1, self.image_size[1] - shape[1] + 1
 
     def placements(self) -> list[Placement]:
-        """Every place for every shape, row by row."""
+        """Every placement of every shape, row by row."""
         return [
             Placement(row, column, *shape)
             for shape in self.shapes
@@ -79,7 +79,7 @@ class RectangleThreat(Threat):
 
 @dataclass(frozen=True, eq=False)
 class RegionThreat(Threat):
-    """One of these sets of pixels, of any form: `masks[n]` is true where region n may be painted."""
+    """One of these sets of pixels, of any shape: `masks[n]` is true where set n may be painted."""
 
     masks: Tensor  # bool [n h w]
     image_size: Size = field(init=False)
@@ -90,7 +90,7 @@ class RegionThreat(Threat):
                 f"expected region masks as booleans of shape [regions, height, width], got {self.masks.dtype} "
                 f"{list(self.masks.shape)}; stack one mask per region"
             )
-        object.__setattr__(self, "masks", self.masks.clone())  # what the caller does to his copy is his affair
+        object.__setattr__(self, "masks", self.masks.clone())  # the caller may change theirs
         object.__setattr__(self, "image_size", (self.masks.shape[1], self.masks.shape[2]))
 
     def __str__(self) -> str:
@@ -101,12 +101,12 @@ class RegionThreat(Threat):
         return f"{len(self.masks)} regions of up to {largest} pixels of {self.image_size[0]}x{self.image_size[1]}"
 
     def placements(self) -> list[Placement]:
-        """The bounding box of each region."""
+        """The bounding box of each set."""
         return [bounding_box(mask) for mask in self.masks]
 
 
 def bounding_box(mask: Tensor) -> Placement:
-    """The smallest rectangle around a mask of pixels; an empty one where nothing is set."""
+    """The smallest rectangle around a mask of pixels; an empty one if nothing is set."""
     rows, columns = mask.any(dim=1).nonzero().flatten(), mask.any(dim=0).nonzero().flatten()
     if len(rows) == 0:
         return Placement(0, 0, 0, 0)
@@ -115,7 +115,7 @@ def bounding_box(mask: Tensor) -> Placement:
 
 
 def parse_threat(patch: "str | Threat | Tensor | np.ndarray", image_size: Size) -> Threat:
-    """Read a threat: `5x5`, `2.4%`, `5x5+2x12`, `area:24`, boolean region masks, or a threat as it is.
+    """Read a threat: `5x5`, `2.4%`, `5x5+2x12`, `area:24`, boolean masks, or a threat, which is returned unchanged.
 
     `2.4%` is the smallest square of at least that share of the image (of 32x32: 5x5); `5x5+2x12` lets the attacker
     pick the shape; `area:24` is every rectangle of 24 pixels that fits.
@@ -155,7 +155,7 @@ def parse_shape(text: str, image_size: Size) -> Size:
         return int(match[1]), int(match[2])
     if match := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})\s*%", text):
         target = Fraction(match[1]) / 100 * image_size[0] * image_size[1]
-        side = isqrt(max(ceil(target) - 1, 0)) + 1  # the smallest whose square is at least that
+        side = isqrt(max(ceil(target) - 1, 0)) + 1  # the smallest side whose square is at least that
         return side, side
     told = text if len(text) <= 40 else f"{text[:37]}..."
     raise UsageError(f"expected a patch like 5x5, 2.4%, 5x5+2x12 or area:24, got '{told}'; write height x width")

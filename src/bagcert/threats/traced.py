@@ -1,4 +1,4 @@
-"""A network as it was traced: the operations that its footprint was read from, ready to run."""
+"""A traced network: the operations that its footprint was read from, ready to run."""
 
 import operator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Weight:
     form: tuple[torch.Size, torch.dtype, torch.device]
 
     def of(self, network: nn.Module) -> Tensor:
-        """Its value; refused in another form, of which the operations may see more: a larger kernel."""
+        """Its value. Refused in another form, in which the operations may see more: a larger kernel."""
         found: Tensor = operator.attrgetter(self.name)(network)
         if (found.shape, found.dtype, found.device) != self.form:
             shape, kind, device = self.form
@@ -33,10 +33,10 @@ class Weight:
 
 
 class Traced(nn.Module):
-    """The operations of a network, and nothing else of it: none of its Python code runs.
+    """The operations of a network and nothing else: none of its Python code runs.
 
     So whatever that code looks at (strides, types, the number of images, counters, clocks, whether it is traced), the
-    scores come from the very operations that the footprint was read from. The weights stay in the network.
+    scores come from the same operations as the footprint. The weights stay in the network.
     """
 
     def __init__(self, program: ExportedProgram, footprint: Footprint) -> None:
@@ -57,7 +57,7 @@ class Traced(nn.Module):
         for node in list(program.graph.nodes):
             node.meta = {}
             if node.target is torch.ops.aten._assert_tensor_metadata.default:
-                program.graph.erase_node(node)  # with autocast the types are others than those traced
+                program.graph.erase_node(node)  # under autocast, types differ from those traced
         self.operations.recompile()
         self.eval()
 

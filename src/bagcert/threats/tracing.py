@@ -25,8 +25,8 @@ def trace(module: nn.Module, image_size: Size, channels: int) -> Traced:
     like = example_weight(module)
     example = torch.zeros(2, channels, *image_size, dtype=like.dtype, device=like.device)
     try:
-        # Any number of images: what depends on their number may look at more than one. On a GPU torch itself runs more
-        # than MOST_IMAGES by another kernel.
+        # For any number of images: code that depends on their number may look at more than one. Beyond MOST_IMAGES,
+        # torch itself uses another kernel on a GPU.
         images = torch.export.Dim("images", max=MOST_IMAGES)
         program = torch.export.export(module, (example,), dynamic_shapes=({0: images},))
     except Exception as error:
@@ -55,7 +55,7 @@ def trace(module: nn.Module, image_size: Size, channels: int) -> Traced:
 
 
 def example_weight(module: nn.Module) -> Tensor:
-    """A weight that has the type and the device of images."""
+    """A weight with the type and device that images need."""
     return next((weight for weight in module.parameters() if weight.is_floating_point()), torch.zeros(()))
 
 
@@ -73,7 +73,7 @@ def finished(node: fx.Node, seen: dict[fx.Node, Seen]) -> Footprint:
 
 
 def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
-    """What the result of one operation sees; None where it does not depend on the image."""
+    """What the result of one operation sees; None if it does not depend on the image."""
     sources = [seen[source] for source in inputs(node) if source in seen]
     if node.target is operator.getitem:
         return sources[0] if sources else None
@@ -105,12 +105,12 @@ def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
 
 
 def plain_name(node: fx.Node) -> str:
-    """The name of an operation without its library, its overload and the mark of those that write in place."""
+    """The name of an operation without its library, its overload and the underscore of in-place ones."""
     return str(node.target).removeprefix("aten.").split(".")[0].removesuffix("_")
 
 
 def inputs(node: fx.Node) -> list[fx.Node]:
-    """What an operation takes, twice where it takes it twice: an image that is also its own kernel."""
+    """What an operation takes, with repetitions: an image may also be its own kernel."""
     found: list[fx.Node] = []
     fx.map_arg((node.args, node.kwargs), found.append)
     return found
@@ -124,10 +124,10 @@ def refusal(name: str, node: fx.Node, why: str) -> UsageError:
 
 
 def safely_written(node: fx.Node, seen: dict[fx.Node, Seen], found: Seen) -> bool:
-    """Does an operation that writes into its input leave all that was said of that input true?
+    """Does everything that was found about an input stay true if an operation writes into it?
 
-    It does where the input sees no more than before: whoever else shares its memory then sees no more either. The image
-    itself and constants of the network are not to be written at all.
+    Yes, if the input sees no more than before: then whatever shares its memory sees no more either. The image itself
+    and constants of the network must not be written at all.
     """
     for source in written_into(node):
         if source not in seen or source.op == "placeholder":
@@ -150,7 +150,7 @@ def written_into(node: fx.Node) -> list[fx.Node]:
 
 
 def from_network(node: fx.Node) -> bool:
-    """May this tensor share memory with what the network holds? Only copies and new tensors surely do not."""
+    """May this tensor share memory with what the network holds? Only copies and new tensors certainly do not."""
     name = plain_name(node)
     if name in ("clone", "lift_fresh_copy") or name.endswith("_like") or name.startswith("new_"):
         return False
