@@ -1,1 +1,1 @@
-"""One self-contained page from rows, with tables and figures beside it. It reads rows; it never runs a model."""
+"""One self-contained page from rows, with tables and figures beside it. It only reads rows and never runs a model."""

@@ -1,4 +1,4 @@
-"""Figures that compare: models with models, what is proven with what an attack reached, classes with their rivals."""
+"""Figures that compare models, proofs with attacks, and classes with their rivals."""
 
 from collections import Counter
 
@@ -13,11 +13,11 @@ from bagcert.rows.accuracy import wilson
 from bagcert.rows.attacked import AttackRows
 from bagcert.rows.format import Evaluation, Rows
 
-MOST_CLASSES = 40  # a matrix of more cannot be read
+MOST_CLASSES = 40  # a larger matrix is unreadable
 
 
 def scatter_figure(inputs: Inputs) -> Picture | None:
-    """Clean against certified accuracy over models and rules, for the patch that most of them have."""
+    """Clean against certified accuracy of all models and rules, for the patch that most of them have."""
     patch = Counter(entry.patch for rows in inputs.certified.values() for entry in rows.results).most_common(1)[0][0]
     found = [
         (label(inputs, model, entry.rule), rows.accuracies(entry))
@@ -52,13 +52,13 @@ def scatter_figure(inputs: Inputs) -> Picture | None:
 
 
 def whiskers(share: float, images: int) -> list[list[float]]:
-    """How far the interval reaches below and above a share, in percent."""
+    """How far the confidence interval reaches below and above a share, in percent."""
     low, high = wilson(round(share * images), images)
     return [[100 * (share - low)], [100 * (high - share)]]
 
 
 def attack_figure(attacks: list[tuple[str, AttackRows]]) -> Picture | None:
-    """Where the accuracy under attack must lie: between what is proven and what an attack reached."""
+    """The range of the accuracy under attack: from what is proven to what an attack reached."""
     if not attacks:
         return None
 
@@ -100,7 +100,7 @@ def rival_figure(model: str, rows: Rows, entry: Evaluation, classes: list[str]) 
     def draw() -> Figure:
         figure, ax = axes(7.4, 1.2 + 0.38 * len(classes))
         shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
-        # One hue of rising opacity: the page's own color shows through where there is nothing.
+        # One hue of rising opacity: empty cells show the page's own color.
         colors = [[(*to_rgba(PALETTE[0])[:3], 0.75 * float(share)) for share in line] for line in shares]
         ax.imshow(colors, aspect="auto", interpolation="nearest")
         for row, column in counts.nonzero().tolist():

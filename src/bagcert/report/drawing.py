@@ -12,10 +12,10 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Hues of middle lightness: they are told apart on white and on dark, and by readers who do not tell red from green.
+# Hues of middle lightness: distinct on white and on dark, and for readers who cannot tell red from green.
 PALETTE = ("#2f7ebc", "#e0812c", "#2a9d8f", "#b0529f", "#8a8d2b", "#c8504b", "#6c6fd0", "#7a7f87")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-# Stand-ins that become colors of the page: no other part of a figure may use them.
+# Placeholders that become colors of the page: no other part of a figure may use them.
 INK, MUTED, LINE = "#010203", "#040506", "#070809"
 PAGE_COLORS = {INK: "currentColor", MUTED: "var(--muted)", LINE: "var(--line)"}
 PAPER_COLORS = {INK: "#1c2127", MUTED: "#5c6570", LINE: "#d8dde3"}
@@ -81,7 +81,7 @@ def to_svg(figure: Figure, **background: Any) -> str:
 
 
 def inline(svg: str, name: str, title: str) -> str:
-    """The SVG element alone, free of any address, with names of its own."""
+    """The SVG element alone, without external addresses and with unique names."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
@@ -94,13 +94,13 @@ def inline(svg: str, name: str, title: str) -> str:
 
 
 def axes(width: float = 7.4, height: float = 3.9) -> tuple[Figure, Axes]:
-    """An empty figure; not made by pyplot, which would keep it and choose a window."""
+    """An empty figure, not made by pyplot, which would keep it in memory and choose a window."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
 def panels(count: int, width: float = 7.4, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    """An empty figure of some axes side by side that share their height."""
+    """An empty figure with axes side by side that share their vertical scale."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(1, count, sharey=True, squeeze=False)[0])
 

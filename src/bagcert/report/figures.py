@@ -1,4 +1,4 @@
-"""Certified accuracy against size and form of the patch, from whatever evaluations the rows hold."""
+"""Certified accuracy against size and shape of the patch, from whatever evaluations the rows hold."""
 
 import re
 from collections import defaultdict
@@ -53,7 +53,7 @@ def lines_figure(lines: dict[str, list[Point]], ticks: dict[float, str], words: 
 
 
 def draw_lines(ax: Axes, lines: dict[str, list[Point]], ticks: dict[float, str], words: str) -> None:
-    """Each line by its name; the first ones are wider, so that one below another shows."""
+    """Each line by its name; earlier lines are wider, so that they show below later ones."""
     for place, (name, points) in enumerate(lines.items()):
         color, marker = PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
         xs, ys = zip(*sorted(points), strict=True)
@@ -84,7 +84,7 @@ def size_figure(inputs: Inputs) -> Picture | None:
 
 
 def aspect_figure(inputs: Inputs) -> Picture | None:
-    """Certified accuracy against patches of one area and other forms (the paper's fourth figure)."""
+    """Certified accuracy against patches of one area and different shapes (the paper's fourth figure)."""
     area = common_area(inputs)
     lines: dict[str, list[Point]] = {}
     ticks: dict[float, str] = {}

@@ -1,4 +1,4 @@
-"""Images with their score maps: where the worst patch would sit, which scores it reaches, and who comes closest."""
+"""Images with their score maps: the worst placement, the scores it reaches, and the closest rival."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +26,14 @@ PATCH, REACH, SECOND = PALETTE[5], PALETTE[1], PALETTE[3]
 
 @dataclass(frozen=True, eq=False)
 class Gallery:
-    """Pictures with a caption each, or why there are none."""
+    """Pictures with captions, or the reason why there are none."""
 
     pictures: list[tuple[Picture, str]]
     missing: str = ""
 
 
 def make_gallery(rows: Rows, entry: Evaluation, data_dir: Path | None) -> Gallery:
-    """The safest images, those that barely are or are not certified, and wrong ones."""
+    """The safest images, those just above and below certification, and wrong ones."""
     if not rows.sides or not scores_folder(rows.path).is_dir():
         return Gallery([], "these rows have no scores beside them; certify with --scores")
     header = rows.header
@@ -53,7 +53,7 @@ def make_gallery(rows: Rows, entry: Evaluation, data_dir: Path | None) -> Galler
 
 
 def picks(rows: Rows, entry: Evaluation) -> list[tuple[str, int]]:
-    """A kind and an image number each, from the safest on; wrong ones last."""
+    """Pairs of kind and image number, the safest first and wrong ones last."""
     certificate = rows.results[entry]
     assert certificate.lead is not None
     order = certificate.lead.argsort(descending=True).tolist()
@@ -80,7 +80,7 @@ def caption(kind: str, number: int, rows: Rows, entry: Evaluation) -> str:
     safe = f"no {side}×{side} square can change that" if side else "nothing is proven"
     lead = int(certificate.lead[number]) / rows.header["scores"]["unit"]
     rival = classes[int(certificate.weakest_class[number])]
-    told = f"{lead:,.0f}" if abs(lead) >= 10 else f"{lead:.3g}"  # what is certified must not read 0
+    told = f"{lead:,.0f}" if abs(lead) >= 10 else f"{lead:.3g}"  # a certified lead must not read 0
     return f"{kind}: image {number}, {classes[predicted]}{truth}; {safe}; lead over {rival} at worst {told}"
 
 
@@ -112,18 +112,18 @@ def draw_image(number: int, rows: Rows, entry: Evaluation, scores: NDArray[Any],
 
 
 def places(certificate: Certificate, number: int) -> list[list[int]]:
-    """The worst placement, and the second one where the rule has pairs."""
+    """The worst placement, and the second one if the rule has pairs."""
     found = (certificate.weakest_region, certificate.second_region)
     return [region[number].tolist() for region in found if region is not None]
 
 
 def reached(header: dict[str, Any], box: list[int]) -> list[int]:
-    """R(l), from what the rows say of the network."""
+    """R(l), from what the rows say about the network."""
     return reach(read_footprint(header["footprint"]), box)
 
 
 def reach(footprint: Footprint, box: list[int]) -> list[int]:
-    """R(l): the rectangle of outputs around what a patch at this place can reach."""
+    """R(l): the rectangle of outputs around everything that a patch at this placement can reach."""
     mask = torch.zeros(1, *footprint.image_size, dtype=torch.bool)
     mask[:, box[0] : box[0] + box[2], box[1] : box[1] + box[3]] = True
     return list(bounding_box(footprint.regions(RegionThreat(mask)).masks()[0]))

@@ -26,7 +26,7 @@ class Inputs:
         return [*(rows.header for rows in self.certified.values()), *attacks]
 
     def main(self, rows: Rows) -> Evaluation:
-        """The evaluation a model is about: that of its card, else that of another card here, else the first."""
+        """The main evaluation of a model: that of its card, else that of another card here, else the first."""
         for header in (rows.header, *self.headers):
             own = Evaluation(**header.get("card", {"patch": "", "rule": ""}))
             if own in rows.results:
@@ -35,7 +35,7 @@ class Inputs:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes; their numbers where rows of an early version have none."""
+        """The names of the classes, or their numbers if the rows have none."""
         for header in self.headers:
             if "classes" in header:
                 return [str(name) for name in header["classes"]]
@@ -47,7 +47,7 @@ class Inputs:
 
 
 def read_inputs(paths: list[Path]) -> Inputs:
-    """Read all files; rows of different data must not meet in one table."""
+    """Read all files, and refuse rows of different data: they must not meet in one table."""
     certified = [read_rows(path) for path in paths if file_kind(path) != "attack"]
     attacks = [(path, read_attack_rows(path)) for path in paths if file_kind(path) == "attack"]
     if not certified:
@@ -84,7 +84,7 @@ def words(header: dict[str, Any]) -> str:
 
 
 def unique(models: list[str], tails: list[str]) -> list[str]:
-    """The last part of each model's name, told apart where two are equal."""
+    """The last part of each model's name, made unique if two are equal."""
     names = ["/".join(Path(model).parts[-2:]) if Path(model).name.isdigit() else Path(model).name for model in models]
     counts = Counter(names)
     named = [name if counts[name] == 1 else f"{name} {tail[:6]}" for name, tail in zip(names, tails, strict=True)]

@@ -22,7 +22,7 @@ PAGE = "report.html"
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The parts of a page, tables and figures in their order."""
+    """The parts of a page: tables and figures in order."""
 
     parts: list[Table | Picture]
     gallery: Gallery
@@ -55,7 +55,7 @@ def build(inputs: Inputs, data_dir: Path | None) -> Report:
 
 
 def write_report(report: Report, inputs: Inputs, out: Path) -> Path:
-    """Write the page last: when it is there, so are the files it stands for."""
+    """Write all files, the page last: if it is there, so is everything it refers to."""
     for part in [*report.parts, *(each for each, _ in report.gallery.pictures)]:
         if isinstance(part, Table):
             write_atomically(out / f"{part.name}.md", part.markdown().encode())
@@ -105,7 +105,7 @@ def sources(inputs: Inputs) -> list[tuple[dict[str, Any], str]]:
 
 
 def apart(names: list[str]) -> list[str]:
-    """The names, those that come again with a number, so that no command writes into the file of another."""
+    """The names, repeated ones with a number, so that no command overwrites the file of another."""
     before = [names[:place].count(name) for place, name in enumerate(names)]
     return [
         name.replace(".", f"-{count + 1}.", 1) if count else name for name, count in zip(names, before, strict=True)
@@ -113,7 +113,7 @@ def apart(names: list[str]) -> list[str]:
 
 
 def alarm(inputs: Inputs) -> str | None:
-    """What must not be overlooked: a proof that an attack has broken."""
+    """What must not be overlooked: a proof that an attack broke."""
     broken = sum(len(rows.flips_of_certified) for _, rows in inputs.attacks)
     if not broken:
         return None
@@ -138,7 +138,7 @@ def command(header: dict[str, Any], name: str) -> str:
 
 
 def facts(inputs: Inputs) -> list[tuple[str, str]]:
-    """What was measured with what."""
+    """What was measured, with what."""
     lines = [("data", "{name}, SHA-256 {digest}".format(**inputs.headers[0]["data"]))]
     for model, rows in inputs.certified.items():
         header = rows.header

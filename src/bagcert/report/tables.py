@@ -1,4 +1,4 @@
-"""Tables once, as HTML, Markdown and LaTeX."""
+"""One table as HTML, Markdown and LaTeX."""
 
 from dataclasses import dataclass
 from html import escape
@@ -119,7 +119,7 @@ def usual_rival(rivals: Tensor, classes: list[str]) -> str:
 
 
 def attack_table(attacks: list[tuple[str, AttackRows]]) -> Table:
-    """The lower and the upper bound of the accuracy under attack side by side, and the gap between them."""
+    """The lower and the upper bound of the accuracy under attack, and the gap between them."""
     lines = []
     for model, rows in attacks:
         low, high = rows.certified_accuracy, rows.attacked_accuracy
