@@ -39,7 +39,7 @@ demo: $(READY)
 # The outside check: the Adversarial Robustness Toolbox on our weights, in an environment of its own.
 peers: $(PEERS)/.ready
 	OMP_NUM_THREADS=1 $(PEERS)/bin/pytest tests/peers
-	OMP_NUM_THREADS=1 $(PEERS)/bin/python -m benchmarks.rivals_art
+	OMP_NUM_THREADS=1 $(PEERS)/bin/python -m studies rivals art
 
 # `packaging` is imported by the toolbox but not asked for.
 $(PEERS)/.ready: pyproject.toml constraints.txt

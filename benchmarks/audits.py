@@ -1,14 +1,13 @@
-"""Audit the shipped models by every program of this machine, into benchmarks/results/ and the table of docs/deploy.md.
+"""Audit the shipped models by every program of this machine, for the table of docs/deploy.md.
 
-python -m benchmarks.audits --device cpu     (eager, compiled, bfloat16, onnxruntime)
-python -m benchmarks.audits --device cuda    (eager and compiled, both by cuDNN too, TF32, bfloat16)
-python -m benchmarks.audits --table-only     (write the table again)
+    python -m benchmarks.audits --device cpu     (eager, compiled, bfloat16, onnxruntime)
+    python -m benchmarks.audits --device cuda    (eager and compiled, both by cuDNN too, TF32, bfloat16)
+    python -m benchmarks.audits --table-only     (write the table again)
 
 With --keep, audits of the same weights that held, by the same call, are not run again: for one more model on the same
 machine. After a change of the code leave it out.
 """
 
-import shlex
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,13 +20,13 @@ from bagcert.audit.audit import NO_CURE
 from bagcert.audit.report import to_object
 from bagcert.data import load_dataset
 from bagcert.defense import card, load, shipped_models
-from bagcert.files import read_json, write_atomically, write_json
-from bagcert.program import Program, device_name, versions
-from benchmarks.calling import call
-from studies.tables import Lines, put_table
+from bagcert.files import read_json, write_atomically
+from bagcert.program import Program
+from studies.common.commands import call
+from studies.common.results import BENCHMARKS, ROOT, provenance, write_results
+from studies.common.tables import Lines, put_table
 
-ROOT = Path(__file__).parents[1]
-RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "deploy.md"
+RESULTS, PAGE = BENCHMARKS, ROOT / "docs" / "deploy.md"
 PROGRAMS = {
     "cpu": (
         ("eager: what `bagcert certify` runs", Program()),
@@ -112,16 +111,14 @@ def main(
 ) -> None:
     """Run the audits of one device and write down what they found."""
     if not table_only:
-        command = shlex.join(["python", "-m", "benchmarks.audits", "--device", device, "--images", str(images)])
-        facts = {"command": command, "device": device_name(torch.device(device)), "threads": torch.get_num_threads()}
-        facts["versions"] = versions()
+        facts = provenance("benchmarks.audits", ["--device", device, "--images", images], torch.device(device))
         known, found = kept(device, facts) if keep else {}, []
         for model in shipped_models():
             for _, program in PROGRAMS[device]:
                 entry = known.get((model, card(model)["weights_sha256"], str(program)))
                 found.append(entry or audited(model, program, images, data_dir))
                 print(f"{model}, {program}: {'holds' if found[-1]['passed'] else 'violated'}", flush=True)
-        write_json(results_file(device), {**facts, "audits": found})
+        write_results(results_file(device), facts, {"audits": found})
     write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8")).encode())
 
 

@@ -1,4 +1,4 @@
-"""What certificates cost beside the network that makes the scores: ratios in one run, written to benchmarks/results/.
+"""What certificates cost beside the network that makes the scores: ratios in one run.
 
     python -m benchmarks.certificates            (or `make bench`)
 
@@ -9,12 +9,10 @@ image has a class with a lead of its own, since untrained networks give maps wit
 """
 
 import json
-import platform
 import resource
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,8 +22,10 @@ import bagcert
 from bagcert.data import load_dataset
 from bagcert.rules import Rule, find_rule, read_scores
 from bagcert.threats import Footprint, Regions, parse_threat
+from studies.common.commands import call
+from studies.common.results import BENCHMARKS, provenance, write_results
 
-RESULTS = Path(__file__).parent / "results" / "certificates.json"
+RESULTS = BENCHMARKS / "certificates.json"
 
 
 def seconds(work: Callable[[], object], repeats: int = 5) -> float:
@@ -125,18 +125,15 @@ def growth() -> dict[str, Any]:
 
 
 def main() -> None:
+    """Time network and rules on one machine."""
     results = {
-        "command": "python -m benchmarks.certificates",
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-        "torch": torch.__version__,
         "imagenet": imagenet(64),  # first: its memory is measured against what the process has held before
         "growth": growth(),
         "cifar10": cifar10(1000),
     }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(results, indent=2))
+    write_results(RESULTS, provenance("benchmarks.certificates", [], torch.device("cpu")), results)
 
 
 if __name__ == "__main__":
-    main()
+    call(main)

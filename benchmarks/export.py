@@ -1,4 +1,4 @@
-"""What an exported graph costs, and how far it agrees with torch: ratios in one run, written to benchmarks/results/.
+"""What an exported graph costs, and how far it agrees with torch: ratios in one run.
 
     python -m benchmarks.export                   (about half an hour on two cores: all test images are compared)
     python -m benchmarks.export --compared 500    (a first look)
@@ -9,7 +9,6 @@ its own that has only onnxruntime and runs one batch of 64.
 """
 
 import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -32,16 +31,16 @@ import bagcert
 from bagcert.audit.programs import prepare
 from bagcert.data import load_dataset
 from bagcert.defense import Defense, card
-from bagcert.files import read_json, write_atomically, write_json
+from bagcert.files import read_json, write_atomically
 from bagcert.onnx.export import export_defense
 from bagcert.onnx.guard import GuardBand
 from bagcert.program import Program
 from bagcert.rules import read_scores
-from benchmarks.calling import call
-from studies.tables import Lines, put_table
+from studies.common.commands import call
+from studies.common.results import BENCHMARKS, ROOT, provenance, write_results
+from studies.common.tables import Lines, put_table
 
-RESULTS = Path(__file__).parent / "results" / "export.json"
-PAGE = Path(__file__).parents[1] / "docs" / "deploy.md"
+RESULTS, PAGE = BENCHMARKS / "export.json", ROOT / "docs" / "deploy.md"
 BANDS = {"cifar10-small": GuardBand(slack=1), "cifar10-votes": GuardBand(uncertain=1e-3)}
 RULES = ("every-region", "two-mask")
 TIMED, ROUNDS, MEMORY_BATCH = 32, 5, 64
@@ -169,14 +168,12 @@ def main(
         parts = (batch.images for batch in islice(source.batches(MEMORY_BATCH, "cpu"), -(-compared // MEMORY_BATCH)))
         models[name]["agreement"] = agreement(bagcert.load(name), band, parts)
     results = {
-        "command": f"python -m benchmarks.export --compared {compared}",
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-        "versions": {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__},
+        "onnxruntime": onnxruntime.__version__,
         "images_timed": TIMED,
         "rounds": ROUNDS,
         "models": models,
     }
-    write_json(RESULTS, results)
+    write_results(RESULTS, provenance("benchmarks.export", ["--compared", compared], torch.device("cpu")), results)
     write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8")).encode())
     print(json.dumps(results, indent=2))
 

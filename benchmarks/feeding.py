@@ -1,4 +1,4 @@
-"""How long a GPU waits for pictures that are read and decoded while it trains, into benchmarks/results/.
+"""How long a GPU waits for pictures that are read and decoded while it trains.
 
     python -m benchmarks.feeding PHOTOGRAPHS                       (a minute of training, on a GPU)
     python -m benchmarks.feeding PHOTOGRAPHS --tiny --out /tmp/x   (a rehearsal on a CPU)
@@ -9,26 +9,24 @@ to read them is right, the labels are not.
 """
 
 import json
-import shlex
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from PIL import Image
 
 from bagcert.data.stream import default_workers
 from bagcert.errors import UsageError
-from bagcert.files import write_json
-from bagcert.program import device_name
+from bagcert.program import usual_device
 from bagcert.training.loop import Order, train
 from bagcert.training.recipe import load_recipe
-from benchmarks.calling import call
-from benchmarks.logs import read_log, steady_mean
-from benchmarks.sharing import check_rehearsal
+from studies.common.commands import call
+from studies.common.results import BENCHMARKS, provenance, write_results
+from studies.common.sharing import check_rehearsal
+from studies.common.training import read_log, steady_mean
 
-RESULTS = Path(__file__).parent / "results" / "feeding.json"
+RESULTS = BENCHMARKS / "feeding.json"
 RECIPE, SIZE, CLASSES = "paper-imagenet-rf17", (500, 375), 1000
 SHORT = ("evaluation.times=1", "evaluation.images=64")
 TINY = ("network.width=16", "training.batch_size=8", "schedule.epochs=0.01", "schedule.warmup_epochs=0")
@@ -69,15 +67,11 @@ def main(
     train(recipe, Order(work / "run", minutes=None if tiny else minutes))
     log = read_log(work / "run")
     speed, waited = steady_mean(log, "images_per_second"), steady_mean(log, "waited_for_images")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    command = shlex.join(
-        ["python", "-m", "benchmarks.feeding", "PHOTOGRAPHS", "--minutes", str(minutes), "--each", str(each)]
-    )
-    found: dict[str, Any] = {"command": command, "device": device_name(device), "workers": default_workers()}
-    found |= {"recipe": RECIPE, "pictures": SIZE, "batch_size": recipe.training.batch_size}
-    found |= {"images_per_second": round(speed), "waited": round(waited, 4)}
-    write_json(out, found)
+    found: dict[str, Any] = {"workers": default_workers(), "recipe": RECIPE, "pictures": SIZE}
+    found |= {"batch_size": recipe.training.batch_size, "images_per_second": round(speed), "waited": round(waited, 4)}
     print(json.dumps(found))
+    options = ["PHOTOGRAPHS", "--minutes", minutes, "--each", each]
+    write_results(out, provenance("benchmarks.feeding", options, usual_device()), found)
 
 
 if __name__ == "__main__":

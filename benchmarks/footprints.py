@@ -1,4 +1,4 @@
-"""Every placement of a 32x32 patch at 224x224: do NaN pixels reach just the footprint? Into benchmarks/results/.
+"""Whether NaN pixels reach exactly the footprint, at every placement of a 32x32 patch at 224x224.
 
     python -m benchmarks.footprints                (37,249 placements, three networks, about 15 minutes on two cores)
     python -m benchmarks.footprints --every 48     (some of them)
@@ -8,7 +8,6 @@ convolutions are computed tap by tap. A NaN in a pixel reaches every output that
 """
 
 import json
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,15 +15,15 @@ import torch
 import typer
 from rich.progress import track
 
-from bagcert.files import write_json
 from bagcert.onnx.logits import Logits
 from bagcert.scorers.residual import IMAGENET_KERNELS
 from bagcert.threats import parse_threat
 from bagcert.threats.probe import reached_outputs
 from bagcert.training.recipe import load_recipe
-from benchmarks.calling import call
+from studies.common.commands import call
+from studies.common.results import BENCHMARKS, provenance, write_results
 
-RESULTS = Path(__file__).parent / "results" / "footprints.json"
+RESULTS = BENCHMARKS / "footprints.json"
 PATCH, SIZE = "32x32", (224, 224)
 AT_ONCE = 193  # placements: one row of them
 
@@ -51,10 +50,9 @@ def main(
 ) -> None:
     """Compare footprints with what NaN reaches; a difference is exit code 1."""
     fields = {str(field): compared(field, every) for field in IMAGENET_KERNELS}
-    command = shlex.join(["python", "-m", "benchmarks.footprints", "--every", str(every)])
-    facts = {"command": command, "torch": torch.__version__, "patch": PATCH, "image": "224x224"}
-    write_json(out, {**facts, "receptive_fields": fields})
     print(json.dumps(fields))
+    head = provenance("benchmarks.footprints", ["--every", every], torch.device("cpu"))
+    write_results(out, head, {"patch": PATCH, "image": "224x224", "receptive_fields": fields})
     if any(found["wrong"] for found in fields.values()):
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""ImageNet's size on a GPU: seconds for 50,000 images of 224x224, the network of receptive field 17 and its proofs.
+"""Seconds for 50,000 images of 224x224: the network of receptive field 17 and its proofs.
 
     python -m benchmarks.imagenet                              (50,000 images, for a GPU)
     python -m benchmarks.imagenet --images 8 --batch-size 4    (a rehearsal on a CPU)
@@ -10,7 +10,6 @@ up to 80 % of that, the others few.
 """
 
 import json
-import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,13 +20,13 @@ import typer
 from torch import Tensor
 
 from bagcert.defense import Defense
-from bagcert.files import write_json
-from bagcert.program import device_name
+from bagcert.program import usual_device
 from bagcert.rules import read_scores
 from bagcert.training.recipe import load_recipe
-from benchmarks.calling import call
+from studies.common.commands import call
+from studies.common.results import BENCHMARKS, provenance, write_results
 
-RESULTS = Path(__file__).parent / "results" / "imagenet.json"
+RESULTS = BENCHMARKS / "imagenet.json"
 RECIPE, PATCH, SIDE = "paper-imagenet-rf17", "32x32", 224
 
 
@@ -97,15 +96,14 @@ def main(
     out: Annotated[Path, typer.Option(help="the times, as JSON")] = RESULTS,
 ) -> None:
     """Time network and certificates at ImageNet's size."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = usual_device()
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
         found = measured(images, batch_size, frozen, device)
-    command = ["python", "-m", "benchmarks.imagenet", "--images", str(images), "--batch-size", str(batch_size)]
-    command += [] if frozen else ["--no-frozen"]
-    facts = {"command": shlex.join(command), "device": device_name(device), "torch": torch.__version__}
-    facts |= {"precision": "bfloat16" if device.type == "cuda" else "float32", "patch": PATCH, "recipe": RECIPE}
-    write_json(out, {**facts, "images": images, **found})
     print(json.dumps(found))
+    options = ["--images", images, "--batch-size", batch_size, *([] if frozen else ["--no-frozen"])]
+    facts = {"precision": "bfloat16" if device.type == "cuda" else "float32", "patch": PATCH, "recipe": RECIPE}
+    head = provenance("benchmarks.imagenet", options, device)
+    write_results(out, head, {**facts, "images": images, **found})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Attack what is certified, many times: no class may change. Counts runs and flips into benchmarks/results/.
+"""Attack what is certified, many times: no class may change.
 
     python -m benchmarks.soundness cifar10-small               (12,000 runs, for a GPU)
     python -m benchmarks.soundness cifar10-small --runs 200 --steps 20 --out /tmp/x.json    (a first look on two cores)
@@ -10,7 +10,6 @@ certified class changed.
 """
 
 import json
-import shlex
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,13 +20,12 @@ import typer
 import bagcert
 from bagcert.attacks import AttackSettings
 from bagcert.data import Source, load_dataset
-from bagcert.files import write_json
 from bagcert.program import usual_device
 from bagcert.rules import NAMED_RULES
 from bagcert.scorers.residual import ResidualScorer
-from benchmarks.calling import call
+from studies.common.commands import call
+from studies.common.results import BENCHMARKS, provenance, write_results
 
-RESULTS = Path(__file__).parent / "results"
 PATCHES = ("2x2", "5x5", "8x8", "1x24", "24x1")
 BATCH = 64  # images looked through for certified ones at a time
 
@@ -92,10 +90,9 @@ def main(
         table.append({"patch": shape, "scores": kind, "rule": rule, **row})
         print(json.dumps(table[-1]), flush=True)
     flips = sum(len(row["flips"]) for row in table)
-    settled = ["--runs", str(runs), "--steps", str(steps), *(f"--patch={shape}" for shape in patch or [])]
+    settled = ["--runs", runs, "--steps", steps, *(f"--patch={shape}" for shape in patch or [])]
     settled += ["--own"] if own else []
     result = {
-        "command": shlex.join(["python", "-m", "benchmarks.soundness", model, *settled]),
         **plain.program.describe(),
         "weights_sha256": plain.card["weights_sha256"],
         "attack": asdict(settings),
@@ -103,9 +100,9 @@ def main(
         "flips": flips,
         "cases": table,
     }
-    out = out or RESULTS / f"soundness-{Path(model).name}{'-own' if own else ''}.json"
-    write_json(out, result)
-    print(f"{result['runs']} attacks on certified images, {flips} changed their class; wrote {out}")
+    out = out or BENCHMARKS / f"soundness-{Path(model).name}{'-own' if own else ''}.json"
+    print(f"{result['runs']} attacks on certified images, {flips} changed their class")
+    write_results(out, provenance("benchmarks.soundness", [model, *settled], plain.device, settings.seed), result)
     if flips:
         raise typer.Exit(1)
 

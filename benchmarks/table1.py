@@ -1,4 +1,4 @@
-"""Table 1: how long certifying the test images takes by receptive field, and how large the networks are.
+"""How long certifying the test images takes by receptive field, and how large the networks are.
 
     python -m benchmarks.table1             (all 10,000 test images, for a GPU)
     python -m benchmarks.table1 --images 4  (a first look on two cores: ratios only)
@@ -9,28 +9,24 @@ thread of a CPU. A time on a CPU says little about another one, so there only th
 """
 
 import json
-import shlex
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
-from torch import Tensor
 
 from bagcert.data import load_dataset
 from bagcert.defense import Defense, load, shipped_models
-from bagcert.files import write_json
-from bagcert.program import device_name
+from bagcert.program import usual_device
 from bagcert.rows.prover import one_thread
 from bagcert.scorers.residual import CIFAR_KERNELS, ResidualConfig, ResidualScorer
-from benchmarks.calling import call
+from studies.common.commands import call
+from studies.common.results import BENCHMARKS, provenance, write_results
+from studies.common.timing import BATCH, measured
 
-RESULTS = Path(__file__).parent / "results" / "table1.json"
+RESULTS = BENCHMARKS / "table1.json"
 PATCH, PAPER_RULE, BASE = "5x5", "every-region", "paper, field 7"
-BATCH = {"cpu": 4, "cuda": 500}
-COMMAND = ("python", "-m", "benchmarks.table1")
 
 
 def defenses(device: torch.device, classes: tuple[str, ...]) -> Iterator[tuple[str, Defense]]:
@@ -42,28 +38,6 @@ def defenses(device: torch.device, classes: tuple[str, ...]) -> Iterator[tuple[s
     for model in shipped_models():
         shipped = load(model, device)
         yield model, Defense.build(shipped.scorer, shipped.rule.name, PATCH, classes, size)
-
-
-def measured(name: str, defense: Defense, images: Tensor, repeats: int) -> dict[str, Any]:
-    """Parameters, and seconds of network and rule for these images."""
-    scores = defense.scores(images)
-    network = timed(lambda: defense.scores(images), images.device, repeats)
-    rule = timed(lambda: defense.certify_integers(scores, exact=False), images.device, repeats)
-    parameters = sum(parameter.numel() for parameter in defense.scorer.parameters())
-    facts = {"network": name, "receptive_field": defense.scorer.footprint.receptive_field[0], "rule": defense.rule.name}
-    return {**facts, "parameters": parameters, "network_seconds": network, "rule_seconds": rule}
-
-
-def timed(work: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """The shortest of some calls, after one to warm up; on a CPU the time that the process worked, not waited."""
-    clock, times = time.process_time if device.type == "cpu" else time.perf_counter, []
-    for _ in range(1 + repeats):
-        begun = clock()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(clock() - begun)
-    return min(times[1:])
 
 
 def with_ratios(rows: list[dict[str, Any]], absolute: bool) -> list[dict[str, Any]]:
@@ -91,7 +65,7 @@ def main(
     out: Annotated[Path, typer.Option(help="the table, as JSON")] = RESULTS,
 ) -> None:
     """Time the networks of Table 1 and ours."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = usual_device()
     dataset = load_dataset("cifar10", data_dir)
     pixels = next(iter(dataset.split("test").batches(images, device))).images
     rows = []
@@ -100,16 +74,13 @@ def main(
             rows.append(measured(name, defense, pixels, repeats))
         print(json.dumps(rows[-1]), flush=True)
     result = {
-        "command": shlex.join([*COMMAND, "--images", str(images), "--repeats", str(repeats)]),
-        "device": device_name(device),
-        "torch": torch.__version__,
         "precision": "bfloat16" if device.type == "cuda" else "float32",
         "images": len(pixels),
         "patch": PATCH,
         "networks": with_ratios(rows, absolute=device.type == "cuda"),
     }
-    write_json(out, result)
-    print(f"wrote {out}")
+    options = ["--images", images, "--repeats", repeats]
+    write_results(out, provenance("benchmarks.table1", options, device), result)
 
 
 if __name__ == "__main__":

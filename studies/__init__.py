@@ -1,1 +1,4 @@
-"""What we measure and compare, outside the package: the paper's figures, rivals, and the results they are made of."""
+"""What we measure and compare, outside the package: one folder per study, and the stored rows in results/.
+
+Studies and benchmarks import the package and `studies.common`; the package imports neither.
+"""

@@ -1,8 +1,8 @@
-"""`python -m studies`: one command per study, each from stored rows."""
+"""`python -m studies`: one command per study."""
 
-from benchmarks.calling import call
-from studies.figures.command import figures
-from studies.rivals.command import compare
+from pathlib import Path
+
+from studies.common.commands import dispatch
 
 if __name__ == "__main__":
-    call(figures, compare)
+    dispatch(Path(__file__).parent)

@@ -8,7 +8,7 @@ from bagcert.config import apply_override
 from bagcert.defense import card, shipped_models
 from bagcert.rows.accuracy import accuracies
 from bagcert.rows.format import read_rows
-from studies.figures.plan import RESULTS
+from studies.common.results import RESULTS
 from studies.rivals.results import standings
 
 ROOT = Path(__file__).parent.parent

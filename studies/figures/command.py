@@ -7,8 +7,8 @@ import typer
 
 from bagcert.errors import unknown_name
 from bagcert.rows.prover import one_thread
+from studies.common.results import RESULTS
 from studies.figures.catalog import FIGURES, write_figures
-from studies.figures.plan import RESULTS
 from studies.figures.stored_results import Stock
 
 

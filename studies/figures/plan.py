@@ -16,7 +16,6 @@ from bagcert.errors import UsageError
 from bagcert.rows.format import Evaluation, read_texts
 from bagcert.scorers.residual import CIFAR_KERNELS
 
-RESULTS = Path("studies/results")
 SQUARES = tuple(f"{side}x{side}" for side in range(1, 11))
 RECTANGLES = ("1x24", "2x12", "3x8", "4x6", "6x4", "8x3", "12x2", "24x1")  # of 24 pixels, height x width
 BOUND_PATCHES = ("2x2", "5x5", "8x8")

@@ -56,18 +56,18 @@ class Stock:
     @cached_property
     def sweep(self) -> Shelf[SweepModel, Rows]:
         paths = {model: plan.sweep_rows(self.results, model) for model in plan.SWEEP}
-        return take(paths, read_rows, "sweep models", "python -m benchmarks.sweep --runs 'rf*'")
+        return take(paths, read_rows, "sweep models", "python -m studies sweep --runs 'rf*'")
 
     @cached_property
     def sweep_attacks(self) -> Shelf[SweepModel, AttackRows]:
         paths = {model: plan.sweep_attack(self.results, model) for model in plan.SWEEP}
-        return take(paths, read_attack_rows, "attacked sweep models", "python -m benchmarks.sweep --runs 'rf*'")
+        return take(paths, read_attack_rows, "attacked sweep models", "python -m studies sweep --runs 'rf*'")
 
     @cached_property
     def curves(self) -> Shelf[ScoreRun, Curve]:
         paths = {run: plan.score_curve(self.results, run) for run in plan.SCORE_RUNS}
         steps = dict.fromkeys(f"--runs '{run.step}-*'" for run in plan.SCORE_RUNS)
-        command = f"python -m benchmarks.sweep {' '.join(steps)}"
+        command = f"python -m studies sweep {' '.join(steps)}"
         return take(paths, plan.read_curve, "runs of score functions", command)
 
     @cached_property
@@ -75,13 +75,13 @@ class Stock:
         """Attacks on the shipped models, by model and patch."""
         keys = [(model, patch) for model in shipped_models() for patch in plan.BOUND_PATCHES]
         paths = {key: plan.bound_rows(self.results, *key) for key in keys}
-        return take(paths, read_current_attack, "attacks on shipped models", "python -m benchmarks.shipped bounds")
+        return take(paths, read_current_attack, "attacks on shipped models", "python -m studies shipped bounds")
 
     @cached_property
     def shipped(self) -> Shelf[str, Rows]:
         """Rows of the shipped models: against every patch where these have been made, else those of their cards."""
         paths = {model: plan.shape_rows(self.results, model) for model in shipped_models()}
-        shelf = take(paths, read_current, "shipped models against all patches", "python -m benchmarks.shipped shapes")
+        shelf = take(paths, read_current, "shipped models against all patches", "python -m studies shipped shapes")
         found = {
             model: shelf.found[model] if model in shelf.found else read_rows(folder / ROWS)
             for model, folder in shipped_models().items()

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
+from studies.common.tables import place_of
 from studies.rivals.figure import NAME, draw_comparison
 from studies.rivals.results import Standing
 from studies.rivals.tables import TABLES, blank_page, filled
-from studies.tables import place_of
 
 PAGE = "comparison.md"
 

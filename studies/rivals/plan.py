@@ -15,7 +15,7 @@ from studies.rivals.catalog import DEFENSES, Entry
 PATCHES = ("5x5", "2x2", "8x8", "1x24", "24x1")  # height x width; the first is the one that all papers share
 MAIN_PATCH = PATCHES[0]
 DATA, SPLIT = "cifar10", "test"
-COMMAND = "python -m benchmarks.rivals"
+COMMAND = "python -m studies rivals run"
 
 
 @dataclass(frozen=True)

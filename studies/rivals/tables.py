@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from bagcert.report.tables import percent
 from bagcert.rows.accuracy import Accuracies
+from studies.common.tables import Lines, fill
 from studies.rivals.papers import PAPERS
 from studies.rivals.plan import MAIN_PATCH, PATCHES
 from studies.rivals.results import Standing
-from studies.tables import Lines, fill
 
 OPEN = "not run yet"
 ALL_IMAGES = 10_000

@@ -12,7 +12,7 @@ from bagcert.data import Batch, load_dataset
 from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
 from bagcert.scorers.ablation import AblationScorer
-from benchmarks.rivals_art import COLUMNS, art_classifier, by_art, by_us, clear_of_theta, compare
+from studies.rivals.art import COLUMNS, art_classifier, by_art, by_us, clear_of_theta, compare
 
 pytest.importorskip("art", reason="the outside check needs the Adversarial Robustness Toolbox: make peers")
 

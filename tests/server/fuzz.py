@@ -16,7 +16,7 @@ from typing import Annotated
 import httpx2
 import typer
 
-from benchmarks.serving import memory
+from benchmarks.serving.command import memory
 from tests.server.conftest import file_of, photos
 from tests.server.mutations import mutate, seeds
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from bagcert.server.model import to_images
-from benchmarks.serving import expected
-from benchmarks.serving_clients import Tally, drive, once_each
+from benchmarks.serving.clients import Tally, drive, once_each
+from benchmarks.serving.command import expected
 from tests.server.conftest import file_of, photos, small_model
 
 

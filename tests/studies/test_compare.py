@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from studies.rivals.compare import compare
 from studies.rivals.plan import RIVALS
-from tests.cli.calling import call
+from tests.studies.calling import call
 from tests.studies.comparison_rows import fill, fill_rival
 
 pytestmark = pytest.mark.slow
@@ -14,17 +15,17 @@ def test_tables_are_printed_and_what_is_missing_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill_rival(tmp_path, RIVALS[0])
-    assert call(monkeypatch, "compare", "--results", str(tmp_path)) == 0
+    assert call(monkeypatch, compare, "--results", str(tmp_path)) == 0
     printed = capsys.readouterr()
     assert "| `ds-column` | largest-region | 50.00 / 25.00 (200 images) |" in printed.out
-    assert printed.err.startswith("not run yet: ds-row, ") and "python -m benchmarks.rivals" in printed.err
+    assert printed.err.startswith("not run yet: ds-row, ") and "python -m studies rivals run" in printed.err
 
 
 def test_json_holds_all_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(tmp_path)
-    assert call(monkeypatch, "compare", "--json", "--results", str(tmp_path)) == 0
+    assert call(monkeypatch, compare, "--json", "--results", str(tmp_path)) == 0
     found = {entry["defense"]: entry for entry in json.loads(capsys.readouterr().out)["defenses"]}
     assert found["cifar10-small"]["ours"] and found["cifar10-small"]["cost"] is None
     column = found["ds-column"]
@@ -39,14 +40,14 @@ def test_a_page_is_begun_and_brought_up_to_date(
 ) -> None:
     out, results = tmp_path / "docs", tmp_path / "results"
     results.mkdir()
-    assert call(monkeypatch, "compare", "--results", str(results), "--out", str(out)) == 0
+    assert call(monkeypatch, compare, "--results", str(results), "--out", str(out)) == 0
     page = out / "comparison.md"
     assert capsys.readouterr().out.splitlines()[0] == f"wrote {page}"
     text = page.read_text().replace("# Defenses compared", "# My own words")
     assert "| `ibp` | unanimous | not run yet |" in text
     page.write_text(text)
     fill(results)
-    assert call(monkeypatch, "compare", "--results", str(results), "--out", str(out)) == 0
+    assert call(monkeypatch, compare, "--results", str(results), "--out", str(out)) == 0
     after = page.read_text()
     assert after.startswith("# My own words") and "| `ibp` | unanimous | 78.00 / 39.00 (200 images) |" in after
     assert {path.name for path in (out / "figures").iterdir()} == {"comparison.svg", "comparison.png"}

@@ -15,7 +15,8 @@ from bagcert.errors import UsageError
 from bagcert.rows.format import Evaluation, read_texts
 from bagcert.rules import read_scores
 from bagcert.scorers.ablation import AblationConfig
-from studies.figures.plan import RESULTS
+from studies.common.commands import listed
+from studies.common.results import RESULTS
 from studies.rivals import tables
 from studies.rivals.catalog import DEFENSES
 from studies.rivals.costs import read_cost
@@ -48,7 +49,7 @@ def line_of(name: str, rule: str, found: list[Standing]) -> tuple[str, ...]:
 def test_the_page_is_that_of_the_rows() -> None:
     text = PAGE.read_text(encoding="utf-8")
     found = standings(ROOT / RESULTS)
-    assert filled(text, found) == text, "run python -m studies compare --out docs"
+    assert filled(text, found) == text, "run python -m studies rivals compare --out docs"
     changed = text.replace("47.8 / 30.3", "47.8 / 31.3")
     assert changed != text and filled(changed, found) == text
     for name in TABLES:
@@ -59,8 +60,8 @@ def test_the_page_names_what_exists() -> None:
     text = PAGE.read_text(encoding="utf-8")
     commands = get_command(app).commands  # type: ignore[attr-defined]
     assert all(name in commands for name in re.findall(r"`bagcert ([a-z]+)", text))
-    for module in re.findall(r"python -m benchmarks\.([a-z0-9_]+)", text):
-        assert (ROOT / "benchmarks" / f"{module}.py").exists()
+    for package, name in re.findall(r"python -m (benchmarks|studies)[. ]([a-z0-9_]+)", text):
+        assert name in listed(ROOT / package)
     assert all((PAGE.parent / picture).exists() for picture in re.findall(r"\]\((figures/[^)]*)\)", text))
 
 

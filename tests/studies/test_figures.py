@@ -12,13 +12,14 @@ from bagcert.data import load_dataset
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.scorers.residual import ResidualScorer
+from studies.common.results import RESULTS
 from studies.figures import attack_example as illustration
 from studies.figures.attacked import attacked, bounds
 from studies.figures.catalog import write_figures
 from studies.figures.conditions import by_rule, clean_certified
 from studies.figures.example_1d import OTHER, TRUE, make_example
 from studies.figures.patches import all_panels, aspect_ratios, patch_sizes
-from studies.figures.plan import RECTANGLES, RESULTS, SWEEP, SweepModel, read_curve, sweep_rows
+from studies.figures.plan import RECTANGLES, SWEEP, SweepModel, read_curve, sweep_rows
 from studies.figures.score_functions import score_functions
 from studies.figures.stored_results import Drawn, Stock
 from tests.rows.digit_runs import save_digit_run
@@ -89,14 +90,14 @@ def test_every_run_is_drawn_collapsed_ones_too(full: Stock) -> None:
 def test_what_is_missing_is_said_with_its_command(full: Stock, tmp_path: Path) -> None:
     empty = Stock(tmp_path)
     assert clean_certified(empty).notes == [
-        "without 20 of 20 sweep models; to make them: python -m benchmarks.sweep --runs 'rf*'"
+        "without 20 of 20 sweep models; to make them: python -m studies sweep --runs 'rf*'"
     ]
     assert patch_sizes(empty).notes[0] == (
-        "without 3 of 3 shipped models against all patches; to make them: python -m benchmarks.shipped shapes"
+        "without 3 of 3 shipped models against all patches; to make them: python -m studies shipped shapes"
     )
     for builder in (attacked, score_functions, bounds):
         drawn = builder(empty)
-        assert drawn.picture is None and "to make them: python -m benchmarks." in drawn.notes[0]
+        assert drawn.picture is None and "to make them: python -m studies " in drawn.notes[0]
     (tmp_path / "sweep").mkdir()
     model = SWEEP[3]
     sweep_rows(tmp_path, model).write_bytes(sweep_rows(full.results, model).read_bytes())

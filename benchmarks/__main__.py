@@ -1,0 +1,8 @@
+"""`python -m benchmarks`: one command per benchmark."""
+
+from pathlib import Path
+
+from studies.common.commands import dispatch
+
+if __name__ == "__main__":
+    dispatch(Path(__file__).parent)

@@ -1,0 +1,7 @@
+"""What a server keeps of its model's speed under load."""
+
+from benchmarks.serving.command import measure
+from studies.common.commands import call
+
+if __name__ == "__main__":
+    call(measure)

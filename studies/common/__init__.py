@@ -1,0 +1,1 @@
+"""What studies and benchmarks share: commands, results, tables, rows, training and jobs on one device."""

@@ -1,0 +1,87 @@
+"""Certify or attack a model and keep the rows, gzipped, where the figures look for them."""
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bagcert.attacks import AttackSettings
+from bagcert.data import Source
+from bagcert.defense import Defense, load
+from bagcert.files import write_atomically
+from bagcert.program import usual_device
+from bagcert.rows.attacked import AttackRows, read_attack_rows, write_attack_rows
+from bagcert.rows.format import Evaluation, Rows, read_rows, read_texts
+from bagcert.rows.header import describe, fitting_dataset
+from bagcert.rows.write import Plan, write_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model on the device at hand, the test images, and what the first line of its rows says."""
+
+    defense: Defense
+    source: Source
+    header: dict[str, Any]
+
+    @staticmethod
+    def find(model: str | Path, name: str, data_dir: Path | None) -> "Subject":
+        """A shipped model or a run folder; rows will call it by `name`."""
+        defense = load(model, usual_device())
+        dataset = fitting_dataset(defense.card["data"]["name"], defense, data_dir)
+        return Subject(defense, dataset.split("test"), describe(name, defense, dataset, "test"))
+
+    def certify(self, evaluations: Iterable[Evaluation], images: int, work: Path, out: Path) -> Rows:
+        """Rows of the first images, unless they are there; `work` holds what an interrupted call has done."""
+        if not self.is_in(out):
+            plan = Plan(list(evaluations), min(images, len(self.source)))
+            with packed(work, out) as plain:
+                write_rows(plain, self.defense, plan, self.source, self.header)
+        return read_rows(out)
+
+    def attack(
+        self, evaluation: Evaluation, images: int, settings: AttackSettings, work: Path, out: Path
+    ) -> AttackRows:
+        """Rows of an attack on the first images, unless they are there."""
+        if not self.is_in(out):
+            defense = self.defense.against(evaluation.patch, evaluation.rule)
+            facts = {**self.header, **asdict(evaluation), "images": min(images, len(self.source))}
+            with packed(work, out) as plain:
+                write_attack_rows(plain, defense, self.source, facts, settings)
+        return read_attack_rows(out)
+
+    def is_in(self, path: Path) -> bool:
+        """Are these rows of the same weights? A model that was trained again needs new ones."""
+        return path.exists() and first_line(path)["weights_sha256"] == self.header["weights_sha256"]
+
+
+@contextmanager
+def one_precision(subject: Subject) -> Iterator[Subject]:
+    """Certify, attack and measure in one arithmetic, which the rows name: bfloat16 on a GPU, as in training."""
+    scorer = subject.defense.scorer
+    device = subject.defense.device.type
+    half = device == "cuda"
+    dtype = scorer.own_type or ("bfloat16" if half else "float32")
+    told = {**replace(subject.defense.program, dtype=dtype).describe(), "precision": dtype}
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=half):
+        yield replace(subject, header={**subject.header, **told})
+
+
+@contextmanager
+def packed(work: Path, out: Path) -> Iterator[Path]:
+    """A plain file to write rows to, kept gzipped once they are complete; the same rows give the same bytes."""
+    plain = work / out.name.removesuffix(".gz")
+    work.mkdir(parents=True, exist_ok=True)
+    yield plain
+    write_atomically(out, gzip.compress(plain.read_bytes(), mtime=0))
+    plain.unlink()
+
+
+def first_line(path: Path) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads(next(read_texts(path)))
+    return header

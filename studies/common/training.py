@@ -1,0 +1,32 @@
+"""Training for a study: quietly, as far as it is not done, and what the run logged."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bagcert.training.loop import Order, train
+from bagcert.training.recipe import Recipe
+from bagcert.training.run import RunFolder
+
+
+def train_quietly(recipe: Recipe, order: Order) -> None:
+    """Train what is left; several processes would talk at once."""
+    if not RunFolder(order.out).config.exists():
+        with contextlib.redirect_stdout(io.StringIO()):
+            train(recipe, order)
+        # Training tries kernels for its one shape; an attack has a new shape at almost every step.
+        torch.backends.cudnn.benchmark = False
+
+
+def read_log(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def steady_mean(log: list[dict[str, Any]], key: str) -> float:
+    """The mean of a number that every step has, without the first line of steps, which holds the compilation."""
+    values = [line[key] for line in log if "loss" in line][1:]
+    return float(sum(values) / len(values)) if values else 0.0

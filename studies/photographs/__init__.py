@@ -1,0 +1,1 @@
+"""Train and compare networks on photographs, and fill docs/imagenet.md."""

@@ -1,0 +1,100 @@
+"""What one decision of a defense costs: passes, arithmetic, time; and what its paper's tie rule would add."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from bagcert.defense import Defense, card, shipped_models
+from bagcert.errors import UsageError
+from bagcert.rows.format import Evaluation
+from bagcert.scorers.ablation import AblationScorer
+from bagcert.scorers.base import BuiltScorer, Scorer
+from bagcert.scorers.cleanser import CleanserScorer
+from bagcert.scorers.ensemble import EnsembleScorer
+from bagcert.scorers.interval import IntervalScorer
+from bagcert.training.run import RunFolder
+from studies.common.subject import Subject, one_precision
+from studies.common.timing import BATCH, measured
+from studies.rivals.costs import Cost, Ties, Training, write_cost
+from studies.rivals.plan import MAIN_PATCH, OURS, cost_path
+from studies.rivals.runs import Bench, rival_of, trained, training_facts
+from studies.rivals.tie_rules import TIE_RULES, added_by_ties
+
+
+def passes(scorer: Scorer) -> int:
+    """How often the network is run for one image; an interval pass, which carries two numbers for each, is one.
+
+    So are networks side by side; their arithmetic is in `flops`.
+    """
+    if isinstance(scorer, AblationScorer):
+        return len(scorer.rows) * len(scorer.columns)
+    if isinstance(scorer, CleanserScorer):
+        return len(scorer.hidden) * (len(scorer.hidden) + 1) // 2
+    if isinstance(scorer, IntervalScorer):
+        return len(scorer.hidden) + 1
+    return 2 if isinstance(scorer, EnsembleScorer) and scorer.config.mirrored else 1
+
+
+def flops(defense: Defense) -> int:
+    """Of the scores of one image, counted while they are computed."""
+    assert isinstance(defense.scorer, BuiltScorer)
+    image = torch.zeros(1, defense.scorer.config.channels, *defense.scorer.footprint.image_size)
+    with FlopCounterMode(display=False) as counter:
+        replace(defense, batch_size=1).scores(image)
+    return int(counter.get_total_flops())
+
+
+def measure(name: str, bench: Bench) -> str:
+    """Write what a rival or a shipped model costs; returns the time in words."""
+    if name in OURS:
+        facts = card(name)
+        folder, rule, training = shipped_models()[name], facts["rule"], training_facts(facts, facts["command"])
+    else:
+        rival = rival_of(name)
+        folder, rule = bench.work / name, rival.rules[0]
+        if not RunFolder(folder).config.exists():
+            raise UsageError(
+                f"expected the run of the rows of {name} in {folder}, got none; remove {name}* to repeat it"
+            )
+        training = trained(rival, bench, folder)
+    with one_precision(Subject.find(folder, name, bench.data_dir)) as subject:
+        found = cost(subject, Evaluation(MAIN_PATCH, rule), bench.scale.effort(name).timed, training)
+    write_cost(cost_path(bench.results, name), found)
+    return f"{found.seconds:.1f} s for 10,000 images"
+
+
+def cost(subject: Subject, evaluation: Evaluation, images: int, training: Training) -> Cost:
+    """Time network and rule on the first images, scaled to 10,000."""
+    header, device = subject.header, next(subject.defense.scorer.parameters()).device
+    pixels = next(iter(subject.source.batches(min(images, len(subject.source)), device))).images
+    # No larger than the images: a pass that is filled up would be timed as if it were full.
+    size = min(BATCH[device.type], len(pixels))
+    defense = replace(subject.defense.against(evaluation.patch, evaluation.rule), batch_size=size)
+    spent = measured(header["model"], defense, pixels, repeats=1)
+    seconds = (spent["network_seconds"] + spent["rule_seconds"]) * 10_000 / len(pixels)
+    return Cost(
+        defense=header["model"],
+        weights_sha256=header["weights_sha256"],
+        patch=evaluation.patch,
+        rule=evaluation.rule,
+        device=header["device"],
+        torch=header["versions"]["torch"],
+        precision=header["precision"],
+        passes=passes(defense.scorer),
+        flops=flops(defense),
+        parameters=spent["parameters"],
+        images=len(pixels),
+        seconds=round(seconds, 3),
+        training=training,
+        ties=ties(header["model"], defense, pixels),
+    )
+
+
+def ties(name: str, defense: Defense, pixels: Tensor) -> Ties | None:
+    """What the paper's tie rule would add on these images; nothing where it has none."""
+    if name not in TIE_RULES:
+        return None
+    words, harmless = TIE_RULES[name]
+    return Ties(words, int(added_by_ties(defense, defense.scores(pixels), harmless).sum()))

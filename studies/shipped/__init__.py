@@ -1,0 +1,1 @@
+"""Certify the shipped models against every patch, and attack them."""

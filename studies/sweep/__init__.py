@@ -1,0 +1,1 @@
+"""Train the paper's sweep and its score functions, for the rows behind the figures."""
