@@ -33,8 +33,8 @@ def test_without_a_source_one_line_and_exit_code_2(
     assert run(monkeypatch, "cifar10", "--data-dir", str(tmp_path)) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
-    assert lines[0].startswith("bagcert: expected CIFAR-10 from the network, got ")
-    assert lines[0].endswith("run `bagcert data cifar10` again")
+    assert lines[0].startswith("bagcert: Cannot fetch CIFAR-10: ")
+    assert lines[0].endswith("run `bagcert data cifar10` again.")
 
 
 def test_a_misspelt_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,5 +55,5 @@ def test_a_folder_is_read_and_its_broken_images_listed(
     (tmp_path / "dog" / "bad.png").write_bytes(b"no image")
     assert run(monkeypatch, *options) == 2
     told = capsys.readouterr()
-    assert "dog/bad.png: expected a readable image" in told.out.splitlines()[2]
-    assert told.err.strip() == "bagcert: expected readable images only, got 1 broken; remove them or skip them"
+    assert "dog/bad.png: cannot identify image file" in told.out.splitlines()[2]
+    assert told.err.strip() == "bagcert: Unreadable images: 1. Remove them, or train with --skip-broken."

@@ -27,7 +27,7 @@ def reachable(data_dir: Path | None, progress: Progress) -> None:
 
 
 def out_of_reach(data_dir: Path | None, progress: Progress) -> None:
-    raise UsageError("expected CIFAR-10 from one of 4 sources, got none")
+    raise UsageError("Cannot fetch CIFAR-10.")
 
 
 def test_the_shipped_model_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +66,7 @@ def test_without_a_source_digits_are_trained(
     monkeypatch.setattr(demo, "load_recipe", short)
     assert call(monkeypatch, "demo", "--out", "elsewhere") == 0
     out = capsys.readouterr().out
-    assert "CIFAR-10 is out of reach (expected CIFAR-10 from one of 4 sources, got none); using 8x8 digits" in out
+    assert "CIFAR-10 is out of reach (Cannot fetch CIFAR-10.); using 8x8 digits" in out
     rows = read_rows(Path("elsewhere/rows.jsonl"))
     assert [entry.patch for entry in rows.results] == ["1x1", "1x2", "2x1", "2x2"]
     assert len(read_attack_rows(Path("elsewhere/attack.jsonl")).labels) == 4

@@ -101,7 +101,7 @@ def test_broken_pictures_stop_a_run_unless_they_may_be_skipped(
     order = ["paper-imagenet-rf17", "--data", str(two_classes), *SMALL, "--set", f"data.resident={resident}"]
     assert run(monkeypatch, *order, "--out", str(tmp_path / "stopped")) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bagcert: ")]
-    assert str(broken) in line and line.endswith("remove it (bagcert train also takes --skip-broken)")
+    assert str(broken) in line and line.endswith("Remove it, or train with --skip-broken.")
     assert run(monkeypatch, *order, "--out", str(tmp_path / "whole"), "--skip-broken") == 0
     assert f"left out 1 images that cannot be read: {tmp_path}/whole/broken.txt" in capsys.readouterr().err
     assert str(broken) in (tmp_path / "whole/broken.txt").read_text()

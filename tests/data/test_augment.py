@@ -79,7 +79,7 @@ def test_draws_cover_every_offset_center_and_both_sides() -> None:
 
 
 def test_negative_sizes_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"expected 0 or more pixels of crop padding and cutout, got .*cutout=-1"):
+    with pytest.raises(UsageError, match="Crop padding and cutout must be 0 or more pixels, but are 4 and -1"):
         Augmentation(cutout=-1)
 
 

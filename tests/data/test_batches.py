@@ -117,10 +117,10 @@ def test_bytes_become_exact_fractions_in_the_unit_interval() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"shard": (2, 2)}, r"expected a rank in 0\.\.1, got 2"),
-        ({"shard": (0, 4)}, "expected a batch size divisible by 4 processes, got 6"),
-        ({"start": -1}, "expected a start of 0 or more batches, got -1"),
-        ({"augment": AUGMENT}, "expected an epoch_seed with augment, got none"),
+        ({"shard": (2, 2)}, r"The rank must lie in 0\.\.1, but is 2"),
+        ({"shard": (0, 4)}, "The batch size must be a multiple of the 4 processes, but is 6"),
+        ({"start": -1}, "The first batch must have a number of 0 or more, but has -1"),
+        ({"augment": AUGMENT}, "Augmentation needs an epoch_seed. Pass one"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, Any], words: str) -> None:
@@ -130,7 +130,7 @@ def test_mistakes_are_named(options: dict[str, Any], words: str) -> None:
 
 def test_arrays_refuse_other_types_and_lengths() -> None:
     images, labels = torch.zeros(2, 1, 4, 4).byte(), torch.zeros(2, dtype=torch.int64)
-    with pytest.raises(UsageError, match=r"expected uint8 images \[n c h w\], got torch.float32 \[2, 1, 4, 4\]"):
+    with pytest.raises(UsageError, match=r"Images must be uint8 \[n c h w\], but are torch.float32 \[2, 1, 4, 4\]"):
         Arrays(images.float(), labels)
-    with pytest.raises(UsageError, match=r"expected 2 int64 labels, got torch\.int64 1"):
+    with pytest.raises(UsageError, match=r"Labels must be int64 \[2\], but are torch\.int64 \[1\]"):
         Arrays(images, labels[:1])

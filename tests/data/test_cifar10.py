@@ -86,18 +86,18 @@ def test_one_changed_bit_is_an_error_that_names_the_file(folder: Path) -> None:
     content = bytearray(path.read_bytes())
     content[1000] ^= 1
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=r"data_batch_3\.bin: expected MD5 \w+, got \w+; run `bagcert data cifar10`"):
+    with pytest.raises(UsageError, match=r"data_batch_3\.bin has the MD5 \w+ instead of \w+\. Run `bagcert data cif"):
         load_cifar10(folder)
 
 
 def test_a_truncated_file_is_an_error_that_names_it(folder: Path) -> None:
     path = folder / "test_batch.bin"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UsageError, match=r"test_batch\.bin: expected 61460 bytes, got 61459; run"):
+    with pytest.raises(UsageError, match=r"test_batch\.bin has 61459 bytes instead of 61460\. Run"):
         load_cifar10(folder)
 
 
 def test_a_missing_file_is_an_error_with_the_remedy(folder: Path) -> None:
     (folder / "data_batch_5.bin").unlink()
-    with pytest.raises(UsageError, match=r"got no data_batch_5\.bin; run `bagcert data cifar10`"):
+    with pytest.raises(UsageError, match=r"CIFAR-10 is not in .*: data_batch_5\.bin is missing\. Run `bagcert data"):
         load_cifar10(folder)

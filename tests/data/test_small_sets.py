@@ -59,18 +59,21 @@ def test_plain_and_zipped_files_in_every_place(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda content: content[:-7], "expected 40x28x28 bytes after the header, got 31353; get a fresh copy"),
-        (lambda content: content[:-1] + bytes([content[-1] ^ 1]), r"expected Fashion-MNIST \(SHA-256 \w+\), got \w+"),
-        (lambda content: b"<html>", "expected an IDX file of unsigned bytes, got 3c68746d"),
-        (lambda content: b"", "expected an IDX file of unsigned bytes, got ; get"),
-        (lambda content: content[:9], "expected a header of 16 bytes, got 9; get"),
+        (lambda content: content[:-7], "has 31353 bytes after its header instead of 40x28x28. Get a fresh copy"),
+        (
+            lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+            r"is not Fashion-MNIST: its SHA-256 is \w+ instead of",
+        ),
+        (lambda content: b"<html>", "is not an IDX file of unsigned bytes: it starts with '3c68746d'"),
+        (lambda content: b"", "is not an IDX file of unsigned bytes: it starts with ''. Get"),
+        (lambda content: content[:9], "has 9 bytes, but its header has 16. Get"),
     ],
 )
 def test_broken_idx_files_are_named(files: dict[str, bytes], tmp_path: Path, change: object, words: str) -> None:
     assert callable(change)
     files["train-images-idx3-ubyte"] = change(files["train-images-idx3-ubyte"])
     write_files(tmp_path, files, zipped=False)
-    with pytest.raises(UsageError, match=f"train-images-idx3-ubyte: .*{words}"):
+    with pytest.raises(UsageError, match=f"train-images-idx3-ubyte {words}"):
         load_fashion_mnist(tmp_path)
 
 
@@ -78,16 +81,16 @@ def test_truncated_gz_and_missing_files_are_named(files: dict[str, bytes], tmp_p
     write_files(tmp_path, files, zipped=True)
     path = tmp_path / "t10k-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UsageError, match=r"t10k-images-idx3-ubyte\.gz: expected a readable file, got Compressed file"):
+    with pytest.raises(UsageError, match=r"Cannot read .*t10k-images-idx3-ubyte\.gz: Compressed file"):
         load_fashion_mnist(tmp_path)
     path.unlink()
-    with pytest.raises(UsageError, match=r"t10k-images-idx3-ubyte\.gz: expected a readable file, got .*No such file"):
+    with pytest.raises(UsageError, match=r"Cannot read .*t10k-images-idx3-ubyte\.gz: .*No such file"):
         load_fashion_mnist(tmp_path)
 
 
 @pytest.mark.usefixtures("files")
 def test_without_files_the_remedy_is_given(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="got none of its files; install the Debian package dataset-fashion-mnist"):
+    with pytest.raises(UsageError, match=r"Fashion-MNIST is in none of these folders: .*\. Install the Debian pac"):
         load_dataset("fashion-mnist", tmp_path)
 
 
@@ -124,5 +127,5 @@ def test_digits_test_images_are_in_no_other_split() -> None:
 
 def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(UsageError, match="expected scikit-learn for digits, got none; run `pip install scikit-learn`"):
+    with pytest.raises(UsageError, match=r"The digits need scikit-learn\. Run `pip install scikit-learn`"):
         load_digits()

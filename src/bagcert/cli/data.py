@@ -30,7 +30,7 @@ def data(
     if isinstance(dataset, FolderDataset) and dataset.broken:
         for message in dataset.broken.values():
             console.print(message, markup=False)
-        raise UsageError(f"expected readable images only, got {len(dataset.broken)} broken; remove them or skip them")
+        raise UsageError(f"Unreadable images: {len(dataset.broken)}. Remove them, or train with --skip-broken.")
 
 
 def summary(dataset: Dataset) -> str:

@@ -1,4 +1,7 @@
-"""Data sets behind one interface: facts, a fixed validation split, batches that can be repeated bit for bit."""
+"""Data sets behind one interface: their facts, a fixed validation split, and batches that repeat bit for bit.
+
+May import: errors, shapes, files, config, program.
+"""
 
 from bagcert.data.arrays import ArrayDataset, Arrays, ArraySource
 from bagcert.data.augment import Augmentation

@@ -1,4 +1,4 @@
-"""Data sets small enough to live on the device: uint8 arrays, indexed there."""
+"""Data sets that are small enough to live on the device, as uint8 arrays that are indexed there."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ from bagcert.errors import UsageError
 
 
 def to_unit(images: Tensor) -> Tensor:
-    """uint8 to float32 in [0, 1], with equal bits on every device.
+    """uint8 to float32 in [0, 1], with the same bits on every device.
 
-    The divisor is a tensor on the device, not a Python number: for a number CUDA multiplies by its reciprocal, which
-    rounds differently from the CPU's division.
+    The divisor is a tensor on the device. With a Python number, CUDA would multiply by its reciprocal, which rounds
+    differently from the CPU's division.
     """
     return images.float() / torch.full((), 255.0, device=images.device)
 
@@ -37,7 +37,7 @@ def upload(tensor: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """Images and labels on the CPU, and a copy on every device that has asked for them."""
+    """Images and labels on the CPU, with a copy on each device that asked for one."""
 
     images: Tensor  # [n c h w] uint8
     labels: Tensor  # [n] int64
@@ -45,9 +45,11 @@ class Arrays:
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:
-            raise UsageError(f"expected uint8 images [n c h w], got {self.images.dtype} {list(self.images.shape)}")
+            raise UsageError(f"Images must be uint8 [n c h w], but are {self.images.dtype} {list(self.images.shape)}.")
         if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
-            raise UsageError(f"expected {len(self.images)} int64 labels, got {self.labels.dtype} {len(self.labels)}")
+            raise UsageError(
+                f"Labels must be int64 [{len(self.images)}], but are {self.labels.dtype} {list(self.labels.shape)}."
+            )
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         if device not in self.copies:
@@ -90,7 +92,7 @@ class ArraySource(Source):
 
 
 class ArrayDataset(Dataset):
-    """A data set held in memory; validation is cut from `train`."""
+    """A data set in memory; the validation split is cut from `train`."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Augmentation of whole batches as tensor code: flip, padded random crop, cutout.
 
-Drawing and applying are apart, so that each process of a distributed run can draw for the global batch and apply its
-own part. Everything works on uint8 as well as on float images; new pixels are zero, which is black in both.
+Drawing random numbers and applying them are separate steps, so that each process of a distributed run can draw for the
+global batch and apply its own part. Images may be uint8 or float; new pixels are zero, which is black in both.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from bagcert.errors import UsageError
 
 
 def flip(images: Tensor, flipped: Tensor) -> Tensor:
-    """Mirror left and right where `flipped` [b] is true."""
+    """Mirror the images for which `flipped` [b] is true."""
     return torch.where(flipped[:, None, None, None], images.flip(-1), images)
 
 
 def crop(images: Tensor, top: Tensor, left: Tensor, padding: int) -> Tensor:
-    """Cut each image [c h w] at its own `top`, `left` [b] out of itself padded by `padding` zeros on every side."""
+    """Pad each image by `padding` zeros on every side and cut its old size out again, at `top`, `left` [b]."""
     batch, channels, height, width = images.shape
     padded = pad(images, (padding, padding, padding, padding))
     rows = top[:, None] + torch.arange(height, device=images.device)  # b h
@@ -29,7 +29,7 @@ def crop(images: Tensor, top: Tensor, left: Tensor, padding: int) -> Tensor:
 
 
 def cutout(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
-    """Blacken a square of `size` pixels that reaches from `row - size // 2` down and right, clipped at the border."""
+    """Blacken a square of side `size` whose top left is (row, column) - size // 2, clipped at the border."""
     height, width = images.shape[-2:]
     down = torch.arange(height, device=images.device) - (row - size // 2)[:, None]  # b h
     right = torch.arange(width, device=images.device) - (column - size // 2)[:, None]  # b w
@@ -39,10 +39,10 @@ def cutout(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Draws:
-    """The random numbers of one batch: one row per image."""
+    """The random numbers of one batch, one row per image."""
 
     flipped: Tensor  # [b] bool
-    offsets: Tensor  # [b 2] top and left of the crop, in 0..2 padding
+    offsets: Tensor  # [b 2] top and left of the crop, in 0..2·padding
     centers: Tensor  # [b 2] row and column of the cutout
 
     def part(self, rows: slice) -> "Draws":
@@ -51,7 +51,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Which of the three steps to take; 0 and False leave one out."""
+    """Which of the three steps to apply; 0 and False leave a step out."""
 
     flip: bool = True
     crop_padding: int = 4
@@ -59,10 +59,12 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         if self.crop_padding < 0 or self.cutout < 0:
-            raise UsageError(f"expected 0 or more pixels of crop padding and cutout, got {self}")
+            raise UsageError(
+                f"Crop padding and cutout must be 0 or more pixels, but are {self.crop_padding} and {self.cutout}."
+            )
 
     def draw(self, batch: int, image_size: tuple[int, int], generator: Generator) -> Draws:
-        """Random numbers for `batch` images; all three steps are drawn, so that each is the same without the others."""
+        """Random numbers for `batch` images. All three steps are drawn, so that none changes if another is left out."""
         device, (height, width) = generator.device, image_size
         flipped = torch.rand(batch, generator=generator, device=device) < 0.5
         offsets = torch.randint(2 * self.crop_padding + 1, (batch, 2), generator=generator, device=device)

@@ -1,4 +1,4 @@
-"""What every data set offers: its facts, and four splits that hand out batches."""
+"""What every data set offers: its facts, and four splits that yield batches."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ SPLITS = ("train", "validation", "train+validation", "test")
 
 @dataclass(frozen=True)
 class Batch:
-    """Images with their labels, on the device that was asked for."""
+    """Images and labels, on the device that the caller asked for."""
 
     images: Tensor  # [b c h w] float32 in [0, 1]
     labels: Tensor  # [b] int64
@@ -49,10 +49,10 @@ class Source(ABC):
         """One pass over the split, in batches of `batch_size`.
 
         `epoch_seed` fixes the order and the augmentation of every batch; None keeps the order of the split.
-        `start` skips that many batches, and what follows is bit for bit what an uninterrupted pass gives: all
-        randomness comes from `epoch_seed` and the number of the batch, never from a running generator.
-        `shard=(rank, world)` yields this rank's contiguous part of each batch; put together, the parts are the batch
-        that a single process sees, augmentation included.
+        `start` skips that many batches. The rest is bit for bit what an uninterrupted pass yields: all randomness comes
+        from `epoch_seed` and the number of the batch, never from a running generator.
+        `shard=(rank, world)` yields this rank's contiguous part of each batch. Together the parts are the batch that a
+        single process would see, augmentation included.
         """
 
 
@@ -69,18 +69,18 @@ class Dataset(ABC):
 
     @abstractmethod
     def split(self, name: str) -> Source:
-        """One of `SPLITS`; "train" is without the validation images, which are cut from the training data."""
+        """One of `SPLITS`. The validation images are cut from the training data, so "train" does not hold them."""
 
 
-VALIDATION_SEED = 2021  # the year of the paper; changing it changes every validation split
+VALIDATION_SEED = 2021  # the year of the paper; another number changes every validation split
 VALIDATION_SHARE = 10  # one image in ten: 5,000 of CIFAR-10's 50,000
 
 
 def cut(labels: Tensor, share: int, seed: int) -> Tensor:
-    """True for one image in `share` of every class (rounded down, at least one), the same on every machine.
+    """True for one image in `share` of each class (rounded down, at least one), the same on every machine.
 
-    Each image gets a 64-bit key and the lowest keys of a class are taken. The keys are the raw output of PCG64, which
-    numpy promises never to change, unlike the methods of its `Generator` or torch's own numbers.
+    Each image gets a 64-bit key, and the lowest keys of a class are taken. The keys are the raw output of PCG64, which
+    numpy promises never to change; it does not promise this for its `Generator`, nor does torch for its own.
     """
     keys = np.random.PCG64(seed).random_raw(len(labels))
     taken = np.zeros(len(labels), dtype=bool)
@@ -92,7 +92,7 @@ def cut(labels: Tensor, share: int, seed: int) -> Tensor:
 
 
 def training_positions(split: str, labels: Tensor) -> Tensor:
-    """Where in the training data the images of a split lie, in rising order; every split but "test"."""
+    """The positions of a split's images in the training data, in rising order; for every split except "test"."""
     held_out = cut(labels, VALIDATION_SHARE, VALIDATION_SEED)
     chosen = {"train": ~held_out, "validation": held_out, "train+validation": torch.ones_like(held_out)}
     return chosen[split].nonzero()[:, 0]
@@ -105,7 +105,7 @@ def check_split(name: str) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """One batch of an epoch, as a range of the epoch's order."""
+    """One batch of an epoch, as a range in the epoch's order."""
 
     number: int
     first: int  # of the global batch
@@ -114,35 +114,35 @@ class Step:
 
     @property
     def mine(self) -> slice:
-        """This rank's range of the epoch's order."""
+        """This rank's range in the epoch's order."""
         return slice(self.first + self.part.start, self.first + self.part.stop)
 
 
 def epoch_order(length: int, epoch_seed: int | None) -> Tensor:
-    """Positions in the order in which the epoch takes them; drawn on the CPU, so it is the same for every device."""
+    """The positions in the order of the epoch, drawn on the CPU: the order is the same for every device."""
     if epoch_seed is None:
         return torch.arange(length)
     return torch.randperm(length, generator=Generator().manual_seed(epoch_seed))
 
 
 def derive_seed(*parts: object) -> int:
-    """One seed from several facts; hashed, so that no two uses share their random numbers."""
+    """One seed from several values, by a hash, so that no two uses share their random numbers."""
     return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "big") >> 1
 
 
 def steps(length: int, batch_size: int, start: int, drop_last: bool, shard: tuple[int, int]) -> Iterator[Step]:
-    """The batches of an epoch from number `start` on, each with the part of this rank.
+    """The batches of an epoch from number `start` on, each with this rank's part.
 
-    A short last batch is shared out as evenly as it goes; with fewer images than ranks some parts are empty, so that
-    all ranks still take the same number of steps.
+    A short last batch is divided as evenly as possible. If it has fewer images than there are ranks, some parts are
+    empty, so all ranks still take the same number of steps.
     """
     rank, world = shard
     if not 0 <= rank < world:
-        raise UsageError(f"expected a rank in 0..{world - 1}, got {rank}")
+        raise UsageError(f"The rank must lie in 0..{world - 1}, but is {rank}.")
     if batch_size < 1 or batch_size % world:
-        raise UsageError(f"expected a batch size divisible by {world} processes, got {batch_size}")
+        raise UsageError(f"The batch size must be a multiple of the {world} processes, but is {batch_size}.")
     if start < 0:
-        raise UsageError(f"expected a start of 0 or more batches, got {start}")
+        raise UsageError(f"The first batch must have a number of 0 or more, but has {start}.")
     count = length // batch_size if drop_last else -(-length // batch_size)
     for number in range(start, count):
         first = number * batch_size
@@ -160,12 +160,12 @@ def draws_of_step(
 
 def require_seed(epoch_seed: int | None) -> int:
     if epoch_seed is None:
-        raise UsageError("expected an epoch_seed with augment, got none; give one or leave augment out")
+        raise UsageError("Augmentation needs an epoch_seed. Pass one, or leave out augment.")
     return epoch_seed
 
 
 def data_folder(data_dir: Path | None = None) -> Path:
-    """The folder given, else `BAGCERT_DATA`, else `~/.cache/bagcert`."""
+    """The given folder, else `BAGCERT_DATA`, else `~/.cache/bagcert`."""
     if data_dir is not None:
         return data_dir.expanduser()
     return Path(os.environ.get("BAGCERT_DATA") or "~/.cache/bagcert").expanduser()

@@ -18,10 +18,10 @@ LOADERS: dict[str, Callable[[Path | None], Dataset]] = {
 
 
 def load_dataset(name_or_folder: str, data_dir: Path | None = None, folder: FolderSettings | None = None) -> Dataset:
-    """A data set by its name, or a folder with one sub-folder per class, read as `folder` says.
+    """A data set by its name, or a folder with one sub-folder per class, read with the settings of `folder`.
 
-    Named data sets are looked for in `data_dir`, else in `BAGCERT_DATA`, else in `~/.cache/bagcert`; so are folders
-    that are not where their path says.
+    We look for named data sets in `data_dir`, else in `BAGCERT_DATA`, else in `~/.cache/bagcert`. We look there for
+    folders too if their path does not exist.
     """
     if name_or_folder in LOADERS:
         return LOADERS[name_or_folder](data_dir)

@@ -1,4 +1,4 @@
-"""CIFAR-10 from the official binary batches, each checked by its official MD5 at every load (0.4 s in all)."""
+"""CIFAR-10 from its official binary batches. Each load checks their official MD5s (0.4 s in total)."""
 
 import hashlib
 from pathlib import Path
@@ -23,23 +23,22 @@ MD5 = {
     "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
-REMEDY = "run `bagcert data cifar10`"
+REMEDY = "Run `bagcert data cifar10`"
 
 
 def batch_folder(data_dir: Path) -> Path:
-    """The folder of the batches: `data_dir` itself if it holds any of them, else the tarball's folder inside it."""
+    """The folder of the batches: `data_dir` if it holds any of them, else the tarball's folder inside it."""
     if any((data_dir / name).exists() for name in MD5):
         return data_dir
     return data_dir / FOLDER
 
 
-def check_batch(name: str, content: bytes, path: Path | str) -> None:
-    """Refuse anything but the official bytes; `path` says in the message where they came from."""
+def fault(name: str, content: bytes) -> str | None:
+    """How the content of a batch differs from the official one, to follow the file's name; None if it does not."""
     if len(content) != BATCH_BYTES:
-        raise UsageError(f"{path}: expected {BATCH_BYTES} bytes, got {len(content)}; {REMEDY} to replace it")
+        return f"has {len(content)} bytes instead of {BATCH_BYTES}"
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != MD5[name]:
-        raise UsageError(f"{path}: expected MD5 {MD5[name]}, got {found}; {REMEDY} to replace it")
+    return None if found == MD5[name] else f"has the MD5 {found} instead of {MD5[name]}"
 
 
 def read_batch(path: Path) -> bytes:
@@ -47,10 +46,11 @@ def read_batch(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"expected CIFAR-10 in {path.parent}, got no {path.name}; {REMEDY}") from None
+        raise UsageError(f"CIFAR-10 is not in {path.parent}: {path.name} is missing. {REMEDY}.") from None
     except OSError as error:
-        raise UsageError(f"{path}: expected a readable file, got {error.strerror}; {REMEDY}") from None
-    check_batch(path.name, content, path)
+        raise UsageError(f"Cannot read {path}: {error.strerror}. {REMEDY}.") from None
+    if wrong := fault(path.name, content):
+        raise UsageError(f"{path} {wrong}. {REMEDY} to replace it.")
     return content
 
 
@@ -61,7 +61,7 @@ def to_arrays(content: bytes) -> Arrays:
 
 
 def load_cifar10(data_dir: Path | None = None) -> ArrayDataset:
-    """50,000 training and 10,000 test images, 3x32x32; the digest is that of the official MD5s."""
+    """50,000 training and 10,000 test images, 3x32x32. The digest is a hash of the official MD5s."""
     folder = batch_folder(data_folder(data_dir))
     *train, test = (read_batch(folder / name) for name in MD5)
     digest = hashlib.sha256("".join(MD5.values()).encode()).hexdigest()

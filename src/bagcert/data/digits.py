@@ -1,4 +1,4 @@
-"""The 1,797 handwritten digits inside scikit-learn: 8x8 pixels, one channel, no download."""
+"""The 1,797 handwritten digits that come with scikit-learn: 8x8 pixels, one channel, no download."""
 
 import hashlib
 
@@ -11,17 +11,17 @@ from bagcert.errors import UsageError
 
 CLASSES = tuple("0123456789")
 STATISTICS = ((0.304806,), (0.375632,))  # of the training part
-LEVELS = 16  # scikit-learn's pixels run from 0 to 16
-TEST_SHARE = 5  # one image in five of every class
-TEST_SEED = 8  # apart from that of the validation split
+LEVELS = 16  # scikit-learn's pixels lie in 0..16
+TEST_SHARE = 5  # one image in five of each class
+TEST_SEED = 8  # another seed than that of the validation split
 
 
 def load_digits() -> ArrayDataset:
-    """Grey levels are spread over 0..255; scikit-learn has no test split, so a fixed fifth is cut off."""
+    """Gray levels are scaled to 0..255. scikit-learn has no test split, so a fixed fifth becomes ours."""
     try:
         from sklearn import datasets
     except ImportError:
-        raise UsageError("expected scikit-learn for digits, got none; run `pip install scikit-learn`") from None
+        raise UsageError("The digits need scikit-learn. Run `pip install scikit-learn`.") from None
     pixels, targets = datasets.load_digits(return_X_y=True)
     images = torch.from_numpy((pixels * 255 / LEVELS).round().astype(np.uint8)).reshape(-1, 1, 8, 8)
     labels = torch.from_numpy(targets.astype(np.int64))

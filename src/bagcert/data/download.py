@@ -1,4 +1,4 @@
-"""A download that resumes where the last one stopped; its name only ever stands on a whole, checked file."""
+"""A download that resumes where the last one stopped. A file gets its final name once it is complete and checked."""
 
 import hashlib
 import http.client
@@ -17,7 +17,7 @@ HTTP_RANGE_NOT_SATISFIABLE = 416
 
 
 class FetchError(Exception):
-    """One source could not deliver; the reason in a few words. Other sources may still do."""
+    """One source failed, and why, in a few words. Other sources may still work."""
 
 
 def file_md5(path: Path) -> str:
@@ -26,14 +26,14 @@ def file_md5(path: Path) -> str:
 
 
 def download(url: str, path: Path, md5: str, progress: Progress) -> None:
-    """Fetch `url` to `path`, resuming from `path.part` if the server can; raise `FetchError` if it does not work out.
+    """Fetch `url` to `path`, resuming from `path.part` if the server can; raise `FetchError` if this fails.
 
-    A finished `.part` with the wrong MD5 is removed. If it had been resumed, the fault may lie in its old half, so
-    one more attempt starts from zero.
+    A complete `.part` with the wrong MD5 is removed. If it was resumed, its first half may be to blame, so one more
+    attempt starts from zero.
     """
-    part = path.with_name(path.name + ".part")  # a fixed name, or nothing could be resumed
+    part = path.with_name(path.name + ".part")  # a fixed name: it must be found again to be resumed
     if part.is_symlink():
-        part.unlink()  # not ours: what it points to must not be written to
+        part.unlink()  # not ours: we must not write to what it points to
     resumed = part.exists() and part.stat().st_size > 0
     receive(url, part, progress)
     found = file_md5(part)
@@ -42,17 +42,17 @@ def download(url: str, path: Path, md5: str, progress: Progress) -> None:
         return
     part.unlink()
     if not resumed:
-        raise FetchError(f"{url}: expected MD5 {md5}, got {found}")
+        raise FetchError(f"{url} has the MD5 {found} instead of {md5}")
     download(url, path, md5, progress)
 
 
 def receive(url: str, part: Path, progress: Progress) -> None:
-    """Append what is missing to `part`; on a broken connection it keeps what has come."""
+    """Append what is missing to `part`. If the connection breaks, `part` keeps what has arrived."""
     have = part.stat().st_size if part.exists() else 0
     task = progress.add_task(url.rsplit("/", 1)[-1], total=None)
     try:
         with urlopen(Request(url, headers={"Range": f"bytes={have}-"} if have else {}), timeout=TIMEOUT) as response:
-            if response.status != HTTP_PARTIAL:  # the server sends all of it again
+            if response.status != HTTP_PARTIAL:  # the server sends everything again
                 have = 0
             length = response.headers.get("Content-Length")
             total = have + int(length) if length else None
@@ -63,7 +63,7 @@ def receive(url: str, part: Path, progress: Progress) -> None:
                     have += len(chunk)
                     progress.update(task, completed=have)
         if total is not None and have != total:
-            raise FetchError(f"{url}: expected {total} bytes, got {have}")
+            raise FetchError(f"{url} sent {have} of {total} bytes")
     except HTTPError as error:
         if error.code != HTTP_RANGE_NOT_SATISFIABLE:  # nothing is missing: let the MD5 decide
             raise FetchError(f"{url}: {error.code} {error.reason}") from None

@@ -1,4 +1,4 @@
-"""Fashion-MNIST from its four IDX files, plain or gzipped, each checked by the SHA-256 of its plain content."""
+"""Fashion-MNIST from its four IDX files, plain or gzipped. The SHA-256 of each one's plain content is checked."""
 
 import gzip
 import hashlib
@@ -28,35 +28,37 @@ UBYTE_MAGIC = 0x08  # the third byte of an IDX file: unsigned bytes
 
 def locate(data_dir: Path) -> Path:
     """The first folder that holds any of the four files."""
-    places = (data_dir / FOLDER, data_dir, DEBIAN_FOLDER)
-    for place in places:
-        if any((place / f"{name}{end}").exists() for name in SHA256 for end in ("", ".gz")):
-            return place
-    remedy = f"install the Debian package dataset-fashion-mnist or put its four IDX files into {places[0]}"
-    raise UsageError(f"expected Fashion-MNIST in {', '.join(map(str, places))}, got none of its files; {remedy}")
+    folders = (data_dir / FOLDER, data_dir, DEBIAN_FOLDER)
+    for folder in folders:
+        if any((folder / f"{name}{end}").exists() for name in SHA256 for end in ("", ".gz")):
+            return folder
+    remedy = f"Install the Debian package dataset-fashion-mnist, or put its four IDX files into {folders[0]}."
+    raise UsageError(f"Fashion-MNIST is in none of these folders: {', '.join(map(str, folders))}. {remedy}")
 
 
 def read_content(folder: Path, name: str) -> tuple[Path, bytes]:
-    """The plain content of one file, and the path that it was read from."""
+    """The plain content of one file, and the path it was read from."""
     plain, packed = folder / name, folder / f"{name}.gz"
     path = plain if plain.exists() else packed
     try:
         return path, plain.read_bytes() if path == plain else gzip.decompress(packed.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise UsageError(f"{path}: expected a readable file, got {error}; get a fresh copy") from None
+        raise UsageError(f"Cannot read {path}: {error}. Get a fresh copy.") from None
 
 
 def parse_idx(path: Path, content: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """IDX: two zero bytes, the type, the number of dimensions, each as a big-endian 32-bit integer, then the data."""
+    """IDX: two zero bytes, the type, the number of dimensions, their sizes as big-endian 32-bit integers, the data."""
     if len(content) < 4 or content[:3] != bytes([0, 0, UBYTE_MAGIC]):
-        raise UsageError(f"{path}: expected an IDX file of unsigned bytes, got {content[:4].hex()}; get a fresh copy")
+        raise UsageError(
+            f"{path} is not an IDX file of unsigned bytes: it starts with '{content[:4].hex()}'. Get a fresh copy."
+        )
     start = 4 + 4 * content[3]
     if len(content) < start:
-        raise UsageError(f"{path}: expected a header of {start} bytes, got {len(content)}; get a fresh copy")
+        raise UsageError(f"{path} has {len(content)} bytes, but its header has {start}. Get a fresh copy.")
     shape = [int(size) for size in np.frombuffer(content[4:start], ">u4")]
     if len(content) != start + math.prod(shape):
         size, got = "x".join(map(str, shape)), len(content) - start
-        raise UsageError(f"{path}: expected {size} bytes after the header, got {got}; get a fresh copy")
+        raise UsageError(f"{path} has {got} bytes after its header instead of {size}. Get a fresh copy.")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
@@ -64,13 +66,15 @@ def read_array(folder: Path, name: str) -> torch.Tensor:
     path, content = read_content(folder, name)
     array = parse_idx(path, content)
     found = hashlib.sha256(content).hexdigest()
-    if found != SHA256[name]:  # MNIST, for one, has files of the same names and sizes
-        raise UsageError(f"{path}: expected Fashion-MNIST (SHA-256 {SHA256[name]}), got {found}; get a fresh copy")
+    if found != SHA256[name]:  # for example MNIST: its files have the same names and sizes
+        raise UsageError(
+            f"{path} is not Fashion-MNIST: its SHA-256 is {found} instead of {SHA256[name]}. Get a fresh copy."
+        )
     return torch.from_numpy(array.copy())
 
 
 def load_fashion_mnist(data_dir: Path | None = None) -> ArrayDataset:
-    """60,000 training and 10,000 test images, 1x28x28; the digest is that of the four files'."""
+    """60,000 training and 10,000 test images, 1x28x28. The digest is a hash of the four files' SHA-256s."""
     folder = locate(data_folder(data_dir))
     train_images, train_labels, test_images, test_labels = (read_array(folder, name) for name in SHA256)
     train = Arrays(train_images[:, None], train_labels.long())

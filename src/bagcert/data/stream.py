@@ -1,4 +1,4 @@
-"""Image files to batches: each file to one uint8 array, whatever its mode, orientation or size, by worker processes."""
+"""Image files to batches: worker processes decode each file, of any mode, orientation and size, to a uint8 array."""
 
 import os
 import sys
@@ -18,33 +18,35 @@ from torch.utils.data import Dataset as TorchDataset
 from bagcert.data.arrays import to_unit, upload
 from bagcert.data.augment import Augmentation
 from bagcert.data.base import Batch, Source, Step, derive_seed, draws_of_step, epoch_order, require_seed, steps
-from bagcert.errors import UsageError
+from bagcert.errors import UsageError, first_line
 
-DEEP_GREY = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # 16 bits a pixel; Pillow opens 16-bit PNGs as one of these
+DEEP_GRAY = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # 16 bits per pixel; Pillow opens 16-bit PNGs as one of these
 
 
 @dataclass(frozen=True)
 class Framing:
-    """How an image becomes a square: its shorter side is scaled to `resize` (None: as it is), then `crop` is cut."""
+    """How an image becomes a square: scale its shorter side to `resize` (None: leave it), then cut out `crop`."""
 
     resize: int | None = 256
     crop: int = 224
 
     def __post_init__(self) -> None:
-        if self.crop < 1 or (self.resize is not None and self.resize < self.crop):
-            raise UsageError(f"expected a crop in 1..resize={self.resize}, got {self.crop}")
+        if self.crop < 1:
+            raise UsageError(f"The crop must have at least 1 pixel, but has {self.crop}.")
+        if self.resize is not None and self.resize < self.crop:
+            raise UsageError(f"A crop of {self.crop} pixels does not fit into resize = {self.resize}. Change either.")
 
 
 def to_rgb(picture: Image.Image) -> Image.Image:
-    """Upright, three channels of 8 bits; transparency is dropped."""
+    """The picture upright, with three channels of 8 bits. Transparency is dropped."""
     picture = ImageOps.exif_transpose(picture)
-    if picture.mode in DEEP_GREY:  # Pillow's own conversion clips at 255
+    if picture.mode in DEEP_GRAY:  # Pillow's own conversion clips at 255
         picture = Image.fromarray((np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
     return picture.convert("RGB")
 
 
 def scale(picture: Image.Image, shorter: int) -> Image.Image:
-    """Bilinear with antialiasing, the shorter side exactly `shorter`."""
+    """Scale the shorter side to exactly `shorter`: bilinear, with antialiasing."""
     width, height = picture.size
     least = min(width, height)
     size = (max(shorter, round(width * shorter / least)), max(shorter, round(height * shorter / least)))
@@ -52,85 +54,86 @@ def scale(picture: Image.Image, shorter: int) -> Image.Image:
 
 
 def read_image(path: Path) -> Image.Image:
-    """The whole image, decoded; anything that Pillow cannot read to its end is an error that names the file."""
+    """The decoded image. A file that Pillow cannot read to its end is an error that names the file."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's remarks on metadata and transparency; only colors count
+            warnings.simplefilter("ignore")  # Pillow's remarks on metadata and transparency: only colors count
             with Image.open(path) as picture:
                 return to_rgb(picture)
     except FileNotFoundError:
-        raise UsageError(f"{path}: expected an image, got no such file; start again to list the folder anew") from None
+        raise UsageError(f"{path} does not exist. Start again, so that the folder is listed anew.") from None
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        remedy = "remove it (bagcert train also takes --skip-broken)"
-        raise UsageError(f"{path}: expected a readable image, got {told}; {remedy}") from None
+        remedy = "Remove it, or train with --skip-broken."
+        raise UsageError(f"Cannot read the image {path}: {first_line(error)}. {remedy}") from None
 
 
-def decode(path: Path, framing: Framing, place: tuple[float, float] | None) -> Tensor:
-    """uint8 [3 crop crop]; `place` in [0, 1)² says where the crop lies among all places, None: in the center."""
+def decode(path: Path, framing: Framing, position: tuple[float, float] | None = None) -> Tensor:
+    """uint8 [3 crop crop]. `position` in [0, 1)² picks one of all positions of the crop; None: the center."""
     picture = read_image(path)
     if framing.resize is not None:
         picture = scale(picture, framing.resize)
     width, height = picture.size
     size = framing.crop
     if width < size or height < size:
-        remedy = "set resize, or a smaller crop"
-        raise UsageError(f"{path}: expected an image of at least {size}x{size}, got {height}x{width}; {remedy}")
+        remedy = "Set resize, or a smaller crop."
+        raise UsageError(f"{path} has {height}x{width} pixels, fewer than the crop of {size}x{size}. {remedy}")
     down, right = height - size, width - size
-    top, left = (down // 2, right // 2) if place is None else (int(place[0] * (down + 1)), int(place[1] * (right + 1)))
+    top, left = down // 2, right // 2
+    if position is not None:
+        top, left = int(position[0] * (down + 1)), int(position[1] * (right + 1))
     pixels = np.array(picture.crop((left, top, left + size, top + size)))  # h w c
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
 
 def default_workers() -> int:
-    """As many as the processor cores this process may use, up to 16."""
+    """One per processor core that this process may use, up to 16."""
     return min(16, len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
 
 
 @contextmanager
 def quiet_fork() -> Iterator[None]:
-    """Python 3.12 warns of every fork beside threads; our workers only use Pillow, which holds no lock over a fork."""
+    """Python 3.12 warns of every fork beside threads. Our workers only use Pillow, which holds no lock over a fork."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
         yield
 
 
 @dataclass(frozen=True)
-class Order:
+class BatchFiles:
     """What a worker needs to read one batch."""
 
     paths: tuple[Path, ...]
-    places: tuple[tuple[float, float], ...] | None  # of the random crops; None: center crops
+    positions: tuple[tuple[float, float], ...] | None = None  # of the random crops; None: center crops
 
 
 class BatchReader(TorchDataset[Tensor | str]):
-    """Runs in the workers. A mistake comes back as its message: the loader would wrap an exception in a traceback."""
+    """Runs in the workers. It returns an error as its message: the loader would wrap an exception in a traceback."""
 
-    def __init__(self, orders: Sequence[Order], framing: Framing):
-        self.orders, self.framing = orders, framing
+    def __init__(self, batches: Sequence[BatchFiles], framing: Framing):
+        self.batches, self.framing = batches, framing
 
     def __len__(self) -> int:
-        return len(self.orders)
+        return len(self.batches)
 
     def __getitem__(self, number: int) -> Tensor | str:
-        order = self.orders[number]
-        places = order.places or [None] * len(order.paths)
+        batch = self.batches[number]
+        positions = batch.positions or [None] * len(batch.paths)
         try:
-            images = [decode(path, self.framing, place) for path, place in zip(order.paths, places, strict=True)]
+            images = [decode(path, self.framing, at) for path, at in zip(batch.paths, positions, strict=True)]
         except UsageError as error:
             return str(error)
         return torch.stack(images) if images else torch.empty(0, 3, self.framing.crop, self.framing.crop).byte()
 
 
-def random_places(step: Step, epoch_seed: int) -> tuple[tuple[float, float], ...]:
-    """This rank's part of the global batch's crop places, from raw PCG64 output."""
+def random_positions(step: Step, epoch_seed: int) -> tuple[tuple[float, float], ...]:
+    """This rank's part of the global batch's crop positions, from raw PCG64 output."""
     raw = np.random.PCG64(derive_seed(epoch_seed, step.number)).random_raw(2 * step.size)
     unit = (raw >> np.uint64(11)) * 2.0**-53  # the usual 53 bits to [0, 1)
     return tuple((float(down), float(right)) for down, right in unit.reshape(-1, 2)[step.part])
 
 
 class FolderSource(Source):
-    """Image files and their labels [n]; never more than a few batches in memory."""
+    """Image files and their labels [n], with only a few batches in memory at a time."""
 
     def __init__(self, paths: Sequence[Path], labels: Tensor, framing: Framing, workers: int):
         self.paths, self.labels, self.framing, self.workers = tuple(paths), labels, framing, workers
@@ -146,19 +149,19 @@ class FolderSource(Source):
         augment: Augmentation | None = None,
         shard: tuple[int, int] = (0, 1),
     ) -> Iterator[Batch]:
-        """As everywhere; with `augment` each image's crop is also taken at a random place, without it at the center."""
+        """As for every source. With `augment`, the crops also lie at random positions instead of the center."""
         device = torch.device(device)
         order = epoch_order(len(self), epoch_seed)
-        plan = list(steps(len(self), batch_size, start, drop_last, shard))
-        orders = [
-            Order(
+        todo = list(steps(len(self), batch_size, start, drop_last, shard))
+        files = [
+            BatchFiles(
                 paths=tuple(self.paths[position] for position in order[step.mine].tolist()),
-                places=None if augment is None else random_places(step, require_seed(epoch_seed)),
+                positions=None if augment is None else random_positions(step, require_seed(epoch_seed)),
             )
-            for step in plan
+            for step in todo
         ]
         size = (self.framing.crop, self.framing.crop)
-        for step, read in zip(plan, self.read(orders, device), strict=True):
+        for step, read in zip(todo, self.read(files, device), strict=True):
             images = read.to(device, non_blocking=True)
             if augment is not None:
                 images = augment.apply(images, draws_of_step(augment, step, epoch_seed, size, device))
@@ -166,15 +169,15 @@ class FolderSource(Source):
             yield Batch(to_unit(images), upload(self.labels[index], device), upload(index, device))
 
     def bytes_in_order(self) -> Iterator[Tensor]:
-        """All images, uint8 [b 3 h w], in the order of the files."""
+        """All images in the order of the files, uint8 [b 3 h w]."""
         parts = [self.paths[start : start + 100] for start in range(0, len(self.paths), 100)]
-        yield from self.read([Order(part, places=None) for part in parts], torch.device("cpu"))
+        yield from self.read([BatchFiles(part) for part in parts], torch.device("cpu"))
 
-    def read(self, orders: Sequence[Order], device: torch.device) -> Iterator[Tensor]:
+    def read(self, files: Sequence[BatchFiles], device: torch.device) -> Iterator[Tensor]:
         """uint8 batches in order, read ahead by the workers."""
-        workers = min(self.workers, len(orders))
+        workers = min(self.workers, len(files))
         loader = DataLoader(
-            BatchReader(orders, self.framing), batch_size=None, num_workers=workers, pin_memory=device.type == "cuda"
+            BatchReader(files, self.framing), batch_size=None, num_workers=workers, pin_memory=device.type == "cuda"
         )
         try:
             with quiet_fork():
@@ -183,8 +186,8 @@ class FolderSource(Source):
                 if isinstance(read, str):
                     raise UsageError(read)
                 yield read
-        except RuntimeError as error:  # the loader watches its workers, so a dead one is noticed, not waited for
+        except RuntimeError as error:  # the loader watches its workers, so we do not wait for a dead one
             if "DataLoader worker" not in str(error):
                 raise
-            told, remedy = str(error).splitlines()[0], "set fewer workers or free some memory"
-            raise UsageError(f"expected {workers} reading processes to live, got '{told}'; {remedy}") from None
+            remedy = "Set fewer workers, or free some memory."
+            raise UsageError(f"One of {workers} reading processes died: {first_line(error)}. {remedy}") from None
