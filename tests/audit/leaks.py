@@ -1,4 +1,4 @@
-"""Scorers that break what their footprint promises, each in one way."""
+"""Scorers that break the promise of their footprint, each in one way."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ class Planted(Scorer):
 
 
 class FourierConvolution(nn.Module):
-    """A 3x3 convolution by way of frequencies: right but for the last bits, which see the whole image."""
+    """A 3x3 convolution by FFT: correct except for the last bits, which see the whole image."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class FourierConvolution(nn.Module):
 
 
 class CountingImages(nn.Module):
-    """Its scores know how many images came along."""
+    """Its scores depend on the number of images in the batch."""
 
     def __init__(self) -> None:
         super().__init__()

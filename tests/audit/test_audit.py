@@ -1,4 +1,4 @@
-"""An audit passes what keeps its promises, catches every planted leak, and names what cures it."""
+"""An audit passes an honest network, catches every planted leak, and names the cure."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_an_honest_network_passes(program: Program) -> None:
     tried = [check.name for check in found.checks if check.found.compared]
     assert tried == ["locality", "attacked", "batch size", "batch mates", "order", "repeat"]
     if program.dtype == "bfloat16":
-        assert found.to_torch.slack > 1, "bfloat16 rounds more than a unit away"
+        assert found.to_torch.slack > 1, "bfloat16 is off by more than a unit"
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_an_honest_network_passes(program: Program) -> None:
         (
             "a 5x5 kernel declared as 3x3",
             {"structure", "locality"},
-            "declared for receptive field 3x3, the layers have 5x5",
+            "declared for receptive field 3x3, but the layers have 5x5",
         ),
-        ("batch norm in training mode", {"structure", "locality", "batch mates"}, "training mode; call scorer.eval()"),
+        ("batch norm in training mode", {"structure", "locality", "batch mates"}, "training mode. Call scorer.eval()."),
         ("an FFT convolution", {"structure", "locality"}, "fft_rfft2 in layer 'scorer.layer', which mixes them"),
         ("reflect padding", {"structure"}, "got pad in layer 'scorer.layer', which mixes them"),
     ],
@@ -66,7 +66,7 @@ def test_planted_leaks_are_caught(leak: str, checks: set[str], cure: str) -> Non
 
 
 def test_a_program_that_changes_after_many_calls_is_caught() -> None:
-    """Thirty calls later than the last check before."""
+    """It changes thirty calls after the end of the previous check."""
     calls: list[int] = []
 
     def honest(images: Tensor) -> Tensor:
@@ -88,8 +88,8 @@ def test_a_certain_network_is_attacked_as_well() -> None:
     assert attacked.passed and attacked.found.compared > 0
 
 
-def test_patches_are_held_against_what_they_reach_themselves() -> None:
-    """To columns all rows look alike: an attack may paint where no maximal region begins."""
+def test_patches_are_compared_with_their_own_regions() -> None:
+    """A column ablation sees all rows alike: an attack may paint at a placement that has no maximal region."""
     torch.manual_seed(0)
     scorer = AblationConfig(classes=4, kept=(8, 2), theta=0.0, width=4, blocks=(1,)).build((8, 8), (0.0,), (1.0,))
     images, head = torch.rand(6, 3, 8, 8), scorer.eval().classifier.head
@@ -100,7 +100,7 @@ def test_patches_are_held_against_what_they_reach_themselves() -> None:
     broken = attack(defense, images, None, QUICK)
     maximal = Places.of(defense.threat, scorer.footprint, every=False).regions.placements
     painted = broken.placement[broken.placement[:, 0] >= 0]
-    assert not bool((painted[:, None] == maximal).all(dim=2).any(dim=1).all()), "no such attack in this test"
+    assert not bool((painted[:, None] == maximal).all(dim=2).any(dim=1).all()), "this test has no such attack"
     *_, last = adversarial(defense, images)
     before, after = (defense.scores(pixels).values for pixels in (images, last.images))
     assert not torch.equal(before, after) and not bool(((before != after) & last.untouched).any())
@@ -113,14 +113,14 @@ def test_a_leaking_network_that_cannot_be_exported_is_a_violation_too(leak: str)
 
 
 def test_a_leak_below_the_units_of_the_scores_is_seen_in_the_bits() -> None:
-    """Whole scores would hide it: an FFT moves logits by less than one unit."""
+    """Integer scores would hide it: an FFT moves logits by less than one unit."""
     found = audit(leaking("an FFT convolution"), IMAGES, Program())
     (locality,) = (check for check in found.checks if check.name == "locality")
     assert 0 < locality.found.largest < 1e-4 and found.inside.slack == 1
 
 
 def test_the_setting_that_cures_is_named() -> None:
-    """Scores that know the number of images: any batch violates, a fixed size cures."""
+    """Scores that depend on the number of images: batches of any size violate, a fixed size cures."""
     found = audit(leaking("the number of images"), IMAGES, Program(batch=0))
     assert violated(found) == {"batch size"}
     assert found.cure == "use torch, cpu, float32, eager, channels_last, batches of 16"
@@ -134,7 +134,7 @@ def test_guard_bands_cover_what_was_seen() -> None:
     assert band(score_step("heaviside"), 1.7401e-4).uncertain == 1.8e-4 and not band(score_step("heaviside"), 0.0)
     for seen in torch.logspace(-9, 2, 200).tolist():
         assert seen <= band(score_step("heaviside"), seen).uncertain <= 1.2 * seen
-    with pytest.raises(UsageError, match="expected finite scores, got NaN or infinity"):
+    with pytest.raises(UsageError, match="The scores contain NaN or infinity"):
         band(score_step("logits"), torch.inf)
 
 
@@ -148,7 +148,7 @@ def test_differences_are_counted_bit_for_bit() -> None:
     assert Difference(2, 1, 0.5) + Difference(3, 0, 0.0) == Difference(5, 1, 0.5)
 
 
-def test_programs_that_do_not_exist_are_refused() -> None:
+def test_programs_that_do_not_exist_are_rejected() -> None:
     for arguments, words in (
         ({"backend": "tensorflow"}, "Unknown backend 'tensorflow'. .*Known: onnx, torch."),
         ({"dtype": "float16"}, "Unknown dtype 'float16'. .*Known: bfloat16, float32, float64."),
@@ -169,7 +169,7 @@ def test_programs_that_do_not_exist_are_refused() -> None:
 
 
 def test_a_gpu_goes_without_cudnn_in_float32_and_says_so() -> None:
-    """cuDNN may take an FFT, by which every pixel reaches every score: never unless it is asked for."""
+    """cuDNN may use an FFT, by which every pixel reaches every score: it is used only on request."""
     words = {
         "torch, cuda, float32, eager, channels_last, without cuDNN, batches of 16": Program(device="cuda"),
         "torch, cuda, float32, eager, channels_last, batches of 16": Program(device="cuda", cudnn=True),
@@ -191,14 +191,14 @@ def test_a_gpu_goes_without_cudnn_in_float32_and_says_so() -> None:
         (Program(device="cuda", tf32=True), (True, True)),
     ],
 )
-def test_the_arithmetic_of_a_program_is_what_its_words_say(program: Program, expected: tuple[bool, bool]) -> None:
+def test_the_arithmetic_of_a_program_is_as_described(program: Program, expected: tuple[bool, bool]) -> None:
     with arithmetic(program):
         assert (torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32) == expected
 
 
 @pytest.mark.parametrize(("dtype", "cudnn"), [("float32", False), ("bfloat16", True)])
-def test_a_program_runs_by_its_own_arithmetic(dtype: str, cudnn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the caller has switched autocast on."""
+def test_a_program_runs_with_its_own_arithmetic(dtype: str, cudnn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the caller has switched autocast on."""
     seen: list[bool] = []
     defense = small_defense("logits", "two-mask")
 
@@ -218,7 +218,7 @@ def test_a_machine_that_cannot_compile_says_so(monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("no compiler\nand a long story")
 
     monkeypatch.setattr(torch, "compile", lambda _: refuse)
-    with pytest.raises(UsageError, match=r"expected torch\.compile to work here, got: no compiler; leave"):
+    with pytest.raises(UsageError, match=r"torch\.compile fails here \(no compiler\)\. Leave out --compile"):
         audit(small_defense("logits", "two-mask"), IMAGES, Program(compiled=True))
 
 

@@ -1,6 +1,6 @@
-"""Do the scores of this program, on this machine, keep what the proofs assume? Bit for bit.
+"""The audit: checks, bit for bit, that a program on this machine computes scores as the proofs assume.
 
-May import threats, rules, scorers, attacks, defense and onnx.
+May import: attacks, defense, errors, onnx, program, scorers, shapes, threats.
 """
 
 from bagcert.audit.audit import Audit, audit

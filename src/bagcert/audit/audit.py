@@ -1,4 +1,4 @@
-"""The audit: every check, the guard bands that cover what was seen, and the setting that cures a violation."""
+"""The audit: all checks, the guard bands that cover the differences found, and the setting that cures a violation."""
 
 import math
 from collections.abc import Callable
@@ -20,13 +20,13 @@ NO_CURE = "none of the settings tried; a layer of the network leaks, or this mac
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found. The guard bands cover every difference seen: inside this program, and to eager torch."""
+    """What an audit found. The guard bands cover every difference within this program, and to eager torch."""
 
     program: Program
     checks: list[Check]
     inside: GuardBand
     to_torch: GuardBand
-    cure: str | None  # of a violation; None where there is none
+    cure: str | None  # of a violation; None if there is none
 
     @property
     def passed(self) -> bool:
@@ -36,7 +36,7 @@ class Audit:
 def audit(
     defense: Defense, images: Images, program: Program, after_check: Callable[[str], None] = lambda name: None
 ) -> Audit:
-    """Try a program on some clean images; `after_check` is told of each check that is done."""
+    """Audit a program on some clean images. `after_check` is called with the name of each finished check."""
     scorer, channels = defense.scorer, images.shape[1]
     structure = Check(
         "structure", "eval mode, no layer mixes positions", problems=tuple(structural_problems(scorer, channels))
@@ -47,12 +47,12 @@ def audit(
     except UsageError:
         if structure.passed:
             raise
-        return Audit(program, [structure], GuardBand(), GuardBand(), structure.problems[0])  # it cannot even be built
+        return Audit(program, [structure], GuardBand(), GuardBand(), structure.problems[0])  # it cannot be built at all
     logits = run(images)
     if tuple(logits.shape[2:]) != scorer.footprint.grid:
         raise UsageError(
-            "expected a scorer of regions, whose logits are its score map, got one of other views; "
-            "attack it instead: bagcert attack"
+            "Only a scorer whose logits are its score map can be audited, but this one scores other views. "
+            "Attack it instead: bagcert attack."
         )
     patches = list(painted(defense, images))
     attacks = list(adversarial(defense, images)) if structure.passed else []
@@ -73,20 +73,20 @@ def audit(
 
 
 def band(step: ScoreStep, largest: float) -> GuardBand:
-    """The smallest guard band that covers logits which are off by so much.
+    """The smallest guard band that covers logits that are off by at most `largest`.
 
-    A vote can flip only where the logit is no further from 0 than it moved. Rounding to the grid adds at most what
-    rounding up does; no score step stretches differences.
+    A vote can flip only if its logit moved at least as far as its distance from 0. Scores on the fixed-point grid
+    differ by at most the difference in units, rounded up, since no score step stretches differences.
     """
     if not math.isfinite(largest):
-        raise UsageError("expected finite scores, got NaN or infinity; check the network's output")
+        raise UsageError("The scores contain NaN or infinity. Check the network's output.")
     if isinstance(step, HeavisideStep):
         return GuardBand(uncertain=rounded_up(largest))
     return GuardBand(slack=math.ceil(largest * step.unit))
 
 
 def rounded_up(value: float) -> float:
-    """To two digits, never down: what is printed is what covers."""
+    """To two digits, never down, so that the printed band covers the differences."""
     if not value:
         return 0.0
     digit = 10.0 ** (math.floor(math.log10(value)) - 1)

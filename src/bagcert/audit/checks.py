@@ -1,4 +1,4 @@
-"""What a certificate takes for granted of the program that computes the scores, each tried by running it."""
+"""What a certificate assumes about the program that computes the scores: each assumption is checked by running it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Difference:
 
     @staticmethod
     def between(before: Tensor, after: Tensor, where: Tensor | None = None) -> "Difference":
-        """Of logits [b k i j], all or those at `where` (bool, broadcast)."""
+        """Compare logits [b k i j]: all of them, or those at `where` (bool, broadcast)."""
         moved = before.view(torch.int32) != after.view(torch.int32)
         checked = torch.ones_like(moved) if where is None else where.expand_as(moved)
         moved = moved & checked
@@ -39,7 +39,7 @@ REPEATS = 64  # a network that counts its calls may change late
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold, how often it was looked at and what was found."""
+    """One assumption, and the differences and problems that speak against it."""
 
     name: str
     asks: str
@@ -52,13 +52,13 @@ class Check:
 
 
 def behavior(run: Run, images: Images, patches: list[Painted], attacks: list[Painted]) -> Iterator[Check]:
-    """What shows when the program runs; without attacks nothing is said of them."""
+    """The checks that run the program; `attacked` is left out if there are no attacks."""
     clean = run(images)
 
     def moved(tried: list[Painted]) -> Difference:
         return sum((Difference.between(clean, run(each.images), each.untouched) for each in tried), Difference())
 
-    yield Check("locality", "patches of random, 0 and 1 pixels change no score outside R(l)", moved(patches))
+    yield Check("locality", "patches of random, black and white pixels change no score outside R(l)", moved(patches))
     if attacks:
         yield Check("attacked", "adversarial patches change no score outside R(l)", moved(attacks))
 
@@ -76,7 +76,7 @@ def behavior(run: Run, images: Images, patches: list[Painted], attacks: list[Pai
 
 
 def mates(run: Run, images: Images) -> Difference:
-    """Every second image among noise, black and white."""
+    """Compare every second image while the others are replaced by noise, black and white."""
     clean = run(images)
     kept = torch.arange(len(images)) % 2 == 0
     noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(1))

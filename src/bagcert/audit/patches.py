@@ -12,7 +12,7 @@ from bagcert.attacks.placements import Places
 from bagcert.defense import Defense
 from bagcert.shapes import Images
 
-QUICK = AttackSettings(steps=20, step_size=0.1)  # few and long steps: what counts is what pixels it ends with
+QUICK = AttackSettings(steps=20, step_size=0.1)  # few, long steps: only the final pixels matter
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,29 +24,31 @@ class Painted:
 
 
 def painted(defense: Defense, images: Images) -> Iterator[Painted]:
-    """At each placement of a small set: random pixels, all 0, all 1."""
+    """Random, black and white patches at a small set of placements."""
     noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(0))
     yield from filled(defense, images, [noise, torch.zeros_like(images), torch.ones_like(images)])
 
 
 def adversarial(defense: Defense, images: Images) -> Iterator[Painted]:
-    """At the same placements pixels that lower the lead most by its slope; and attacks that changed a class."""
+    """At the same placements, pixels that lower the lead most by its slope; and attacks that changed a class."""
     found = attack(defense, images, None, QUICK)
     predicted = found.certificate.predicted
     slopes = lead_slopes(defense, images.to(predicted.device), predicted)
-    yield from filled(defense, images, [(slopes <= 0).to(images)])  # black where light helps the class, else white
-    boxes, changed = found.placement.cpu(), (found.placement[:, 0] >= 0).cpu()
+    yield from filled(
+        defense, images, [(slopes <= 0).to(images)]
+    )  # black where brightness helps the class, otherwise white
+    painted_at, changed = found.placement.cpu(), (found.placement[:, 0] >= 0).cpu()
     regions = Places.of(defense.threat, defense.scorer.footprint, every=True).regions.to(images.device)
     reached = torch.zeros(len(images), *regions.grid, dtype=torch.bool)
     for image in changed.nonzero().flatten():
-        places = (regions.placements.cpu() == boxes[image]).all(dim=1).nonzero().flatten()
-        assert len(places), "an attack paints nowhere but at a placement of the threat"
-        reached[image] = regions.masks(places).cpu().any(dim=0)  # several where regions differ inside one rectangle
+        places = (regions.placements.cpu() == painted_at[image]).all(dim=1).nonzero().flatten()
+        assert len(places), "an attack paints only at placements of the threat"
+        reached[image] = regions.masks(places).cpu().any(dim=0)  # several if regions differ inside one rectangle
     yield Painted(found.images.cpu(), ~reached[:, None])
 
 
 def filled(defense: Defense, images: Images, fills: list[Images]) -> Iterator[Painted]:
-    """The images with the pixels of each of the others at each placement of a small set."""
+    """The images with the pixels of each fill, at each of a small set of placements."""
     places = Places.of(defense.threat, defense.scorer.footprint, every=True).to(images.device)
     chosen = spread(places.regions.placements)
     pixels = places.pixels(chosen, defense.threat.image_size)
@@ -56,7 +58,7 @@ def filled(defense: Defense, images: Images, fills: list[Images]) -> Iterator[Pa
 
 
 def spread(placements: Tensor) -> Tensor:
-    """The four corners and some in between, as numbers into the placements."""
+    """The four corners and some placements in between, as indices."""
     row, column = placements[:, 0], placements[:, 1]
     corners = torch.stack(
         [(row + column).argmin(), (row + column).argmax(), (row - column).argmin(), (row - column).argmax()]

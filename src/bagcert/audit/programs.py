@@ -1,4 +1,4 @@
-"""Programs made to run: the same network by another backend, device, type, layout or batch size."""
+"""Make programs ready to run: the same network with another backend, device, dtype, layout or batch size."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from bagcert.errors import UsageError
+from bagcert.errors import UsageError, first_line
 from bagcert.onnx.logits import Logits
 from bagcert.onnx.packages import need_onnx
 from bagcert.program import Program, full_batches, full_precision
@@ -18,9 +18,11 @@ Run = Callable[[Images], Tensor]  # images to logits, float32 on the CPU
 
 
 def prepare(program: Program, scorer: Scorer, channels: int) -> Run:
-    """The program, ready to run; the scorer itself is left as it is."""
+    """The program, ready to run; the scorer itself stays unchanged."""
     if program.dtype == "float64":
-        raise UsageError("expected float32 or bfloat16, got float64; a network that needs it chooses it itself")
+        raise UsageError(
+            "A program runs in float32 or bfloat16, not in float64. A network that needs float64 chooses it itself."
+        )
     whole = onnx_run(program, scorer, channels) if program.backend == "onnx" else torch_run(program, scorer)
 
     def run(images: Images) -> Tensor:
@@ -51,16 +53,15 @@ def torch_run(program: Program, scorer: Scorer) -> Run:
 
 
 def compiled(network: Scorer) -> Run:
-    """The network's logits by torch.compile, which finds out at the first call whether it can."""
-    torch.compiler.reset()  # code compiled with cuDNN is taken for code without it, and the other way round
+    """The network's logits by torch.compile, which fails only at the first call, if it does."""
+    torch.compiler.reset()  # torch would reuse code compiled with cuDNN for a program without it, and vice versa
     fast = torch.compile(network.logits)
 
     def run(images: Images) -> Tensor:
         try:
             return fast(images)
         except Exception as error:
-            first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise UsageError(f"expected torch.compile to work here, got: {first_line}; leave out --compile") from error
+            raise UsageError(f"torch.compile fails here ({first_line(error)}). Leave out --compile.") from error
 
     return run
 
@@ -76,14 +77,14 @@ def onnx_run(program: Program, scorer: Scorer, channels: int) -> Run:
     options.intra_op_num_threads = torch.get_num_threads()
     provider = "CPUExecutionProvider" if program.device == "cpu" else "CUDAExecutionProvider"
     if provider not in onnxruntime.get_available_providers():
-        raise UsageError(f"expected an onnxruntime with {provider}, got none; pip install onnxruntime-gpu")
+        raise UsageError(f"The installed onnxruntime has no {provider}. Run: pip install onnxruntime-gpu.")
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[provider])
     return lambda images: torch.from_numpy(session.run(["logits"], {"images": images.contiguous().numpy()})[0])
 
 
 @contextmanager
 def arithmetic(program: Program) -> Iterator[None]:
-    """The settings of a defense, but for cuDNN and TF32 where those are asked for."""
+    """The settings of a defense, except for cuDNN and TF32 if the program asks for them."""
     with full_precision():
         if program.tf32 or program.cudnn:
             with torch.backends.cudnn.flags(enabled=True, deterministic=program.cudnn, allow_tf32=program.tf32):

@@ -1,4 +1,4 @@
-"""What an audit found, as JSON and as a page that stands alone."""
+"""What an audit found, as JSON and as a self-contained page."""
 
 from importlib import resources
 from typing import Any
@@ -10,7 +10,7 @@ from bagcert.onnx.guard import GuardBand
 
 
 def to_object(audit: Audit, info: dict[str, Any]) -> dict[str, Any]:
-    """What `--json` prints; differences are in logits."""
+    """What `--json` prints; differences are in logits. `info` says what was audited."""
     return {
         **info,
         "program": str(audit.program),
@@ -33,7 +33,7 @@ def to_object(audit: Audit, info: dict[str, Any]) -> dict[str, Any]:
 
 
 def option(band: GuardBand) -> str:
-    """The option of `bagcert export` that makes certificates survive."""
+    """The option of `bagcert export` that sets this guard band."""
     if band.slack:
         return f"--slack {band.slack}"
     return f"--uncertain {band.uncertain:g}" if band.uncertain else "none"

@@ -1,4 +1,4 @@
-"""What can be said of a network before it runs: its mode, its layers, its declared footprint."""
+"""What can be checked before a network runs: its mode, its layers, its declared footprint."""
 
 from collections.abc import Iterator
 
@@ -13,13 +13,14 @@ from bagcert.threats.tracing import trace_footprint
 
 
 def structural_problems(scorer: Scorer, channels: int) -> Iterator[str]:
-    """A network in training mode, a layer that mixes positions, a footprint smaller than the traced one."""
+    """Training mode, a layer that mixes positions, or a footprint smaller than the traced one."""
     for name, module in scorer.named_modules():
         if module.training:
-            yield f"layer '{name or 'the network itself'}' is in training mode; call scorer.eval()"
+            layer = f"Layer '{name}'" if name else "The network"
+            yield f"{layer} is in training mode. Call scorer.eval()."
             return
     if isinstance(scorer, AblationScorer):
-        return  # its classifier mixes all it is shown, which is one ablation; running it shows whether that holds
+        return  # its classifier mixes whatever one ablation shows it; only running it shows whether it sees no more
     try:
         traced = trace_footprint(Logits(scorer), scorer.footprint.image_size, channels)
     except UsageError as error:
@@ -28,13 +29,13 @@ def structural_problems(scorer: Scorer, channels: int) -> Iterator[str]:
     if not covers(scorer.footprint, traced):
         declared, found = scorer.footprint.receptive_field, traced.receptive_field
         yield (
-            f"the footprint is declared for receptive field {declared[0]}x{declared[1]}, the layers have "
-            f"{found[0]}x{found[1]}; give the footprint of these layers"
+            f"The footprint is declared for receptive field {declared[0]}x{declared[1]}, but the layers have "
+            f"{found[0]}x{found[1]}. Declare the footprint of these layers."
         )
 
 
 def covers(declared: Footprint, traced: Footprint) -> bool:
-    """Does every output see, by declaration, all that it sees by its layers?"""
+    """Whether the declared footprint includes every pixel that each output sees through its layers."""
     if (declared.grid, declared.image_size) != (traced.grid, traced.image_size):
         return False
     return bool((seen(traced) <= seen(declared)).all())
