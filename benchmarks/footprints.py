@@ -15,7 +15,7 @@ import torch
 import typer
 from rich.progress import track
 
-from bagcert.onnx.logits import Logits
+from bagcert.scorers.base import Logits
 from bagcert.scorers.residual import IMAGENET_KERNELS
 from bagcert.threats import parse_threat
 from bagcert.threats.probe import reached_outputs

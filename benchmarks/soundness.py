@@ -21,7 +21,7 @@ import bagcert
 from bagcert.attacks import AttackSettings
 from bagcert.data import Source, load_dataset
 from bagcert.program import usual_device
-from bagcert.rules import NAMED_RULES
+from bagcert.rules import rules_for
 from bagcert.scorers.residual import ResidualScorer
 from studies.common.commands import call
 from studies.common.results import BENCHMARKS, provenance, write_results
@@ -42,12 +42,12 @@ def voting(defense: bagcert.Defense) -> bagcert.Defense:
 
 def cases(plain: bagcert.Defense, patches: list[str], own: bool = False) -> list[tuple[str, str, bagcert.Defense, str]]:
     """Patch, kind of scores, network and rule of each case; none twice. With `own` no votes of a network of logits."""
-    logits = plain.scorer.step.name != "heaviside"
+    logits = plain.scorer.step.bounds != (0, 1)
     found = [(patch, "scores", plain, "two-mask") for patch in patches] if logits else []
     if own and logits:
         return found
     votes = voting(plain)
-    return found + [(patch, "votes", votes, rule) for patch in patches for rule in NAMED_RULES]
+    return found + [(patch, "votes", votes, rule) for patch in patches for rule in rules_for(views=False)]
 
 
 def count(defense: bagcert.Defense, source: Source, runs: int, settings: AttackSettings) -> dict[str, Any]:

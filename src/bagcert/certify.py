@@ -1,15 +1,11 @@
 """From a score map to a certificate in one call."""
 
-from dataclasses import replace
-
 import numpy as np
-import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.rules import Bounds, Certificate, Masked, Rule, TwoMask, find_rule, read_scores
-from bagcert.rules.masking import covering
-from bagcert.rules.unanimous import need_views
+from bagcert.rules import Bounds, Certificate, Rule, find_rule, read_scores
+from bagcert.rules.largest_square import largest_square, squares
 from bagcert.threats import Footprint, Threat, parse_threat
 from bagcert.threats.footprint import IntOrPair, pair
 
@@ -36,7 +32,7 @@ def certify_scores(
     (`read_scores`). `exact=False` skips the lead and the weakest places where deciding alone is cheaper.
     """
     found = find_rule(rule)
-    need_views(found, promised=False)
+    found.need_views(promised=False)
     checked = read_scores(scores, bounds, uncertain, slack)
     network = find_footprint(checked.values, receptive_field, stride, image_size, footprint)
     threat = parse_threat(patch, network.image_size)
@@ -63,29 +59,16 @@ def certified_size(
     are certified under that one mask set. The sum rules need no `patch`.
     """
     found = find_rule(rule)
-    need_views(found, promised=False)
+    found.need_views(promised=False)
     checked = read_scores(scores, bounds, uncertain, slack)
     network = find_footprint(checked.values, receptive_field, stride, image_size, footprint)
-    masks = None
-    if isinstance(found, Masked | TwoMask):
-        if found.masks is None and patch is None:
+    if not found.built:
+        if patch is None:
             raise UsageError(
                 f"expected the threat that the masks of '{found.name}' are built for, got none; pass patch='8x8'"
             )
-        if found.masks is None:
-            assert patch is not None
-            found = replace(found, masks=network.regions(parse_threat(patch, network.image_size)).maximal())
-        masks = found.masks
-    sides = torch.zeros(len(checked.values), dtype=torch.int64, device=checked.values.device)
-    for side in range(1, min(network.image_size) + 1):
-        regions = network.regions(parse_threat(f"{side}x{side}", network.image_size)).maximal()
-        if masks is not None and not bool(covering(regions, masks).any(dim=1).all()):
-            break
-        certified = found.certify(checked, regions, exact=False).certified
-        if masks is None and not bool(certified.any()):
-            break  # a masking rule's bound may fail for a side and hold for a larger one, which covers the smaller
-        sides[certified] = side
-    return sides
+        found = found.built_for(network.regions(parse_threat(patch, network.image_size)).maximal())
+    return largest_square(found, checked, squares(found, network, checked.values.device))
 
 
 def find_footprint(

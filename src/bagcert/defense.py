@@ -1,7 +1,7 @@
 """A network, a rule and a threat: what predicts, and what it can prove."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,8 @@ from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError, unknown_name
 from bagcert.files import read_json
 from bagcert.program import BATCH_SIZE, Program, find_device, full_batches
-from bagcert.rules import Certificate, IntegerScores, Masked, Rule, TwoMask, find_rule, read_scores
-from bagcert.rules.masking import needed_cover
-from bagcert.rules.unanimous import need_views
-from bagcert.scorers.base import BuiltScorer, Scorer
-from bagcert.scorers.views import HidingScorer
+from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
+from bagcert.scorers.base import Scorer
 from bagcert.scorers.weights import CONFIG, load_scorer
 from bagcert.shapes import Images, Labels
 from bagcert.threats import Regions, Threat, parse_threat
@@ -41,11 +38,10 @@ class Defense:
     card: Mapping[str, Any] = field(default_factory=dict)  # what is known of a saved network; of another one, nothing
 
     def __post_init__(self) -> None:
-        need_views(self.rule, promised=isinstance(self.scorer, HidingScorer))
-        if isinstance(self.rule, Masked | TwoMask):
-            if self.rule.masks is None:
-                raise UsageError(f"expected masks in rule '{self.rule.name}', got none; use Defense.build")
-            needed_cover(self.regions, self.rule.masks)
+        self.rule.need_views(promised=self.scorer.views)
+        if not self.rule.built:
+            raise UsageError(f"expected masks in rule '{self.rule.name}', got none; use Defense.build")
+        self.rule.need_cover(self.regions)
 
     @staticmethod
     def build(
@@ -60,9 +56,7 @@ class Defense:
         threat = parse_threat(patch, scorer.footprint.image_size)
         scorer = scorer.facing(threat)
         regions = scorer.footprint.regions(threat).maximal().to(next(scorer.parameters()).device)
-        found = find_rule(rule)
-        if isinstance(found, Masked | TwoMask) and found.masks is None:
-            found = replace(found, masks=regions)
+        found = find_rule(rule).built_for(regions)
         scorer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.6x faster on two cores
         return Defense(scorer, found, threat, regions, classes, batch_size, card or {})
 
@@ -70,9 +64,7 @@ class Defense:
         """The same network against another threat, or by another rule: another defense. None: as it is."""
         if patch is None and rule is None:
             return self
-        wanted = self.rule if rule is None else rule
-        if rule is None and isinstance(wanted, Masked | TwoMask):
-            wanted = replace(wanted, masks=None)  # masks belong to the threat they were built for
+        wanted = self.rule.unbuilt() if rule is None else rule  # masks belong to the threat they were built for
         threat = self.threat if patch is None else patch
         return Defense.build(self.scorer, wanted, threat, self.classes, self.batch_size, self.card)
 
@@ -131,7 +123,7 @@ class Defense:
 
     def _check(self, images: Images) -> None:
         height, width = self.scorer.footprint.image_size
-        channels = self.scorer.config.channels if isinstance(self.scorer, BuiltScorer) else None
+        channels = self.scorer.channels
         fits = images.dim() == 4 and tuple(images.shape[2:]) == (height, width) and len(images) > 0
         if not fits or channels not in (None, images.shape[1]):
             raise UsageError(

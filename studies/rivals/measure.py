@@ -9,11 +9,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from bagcert.defense import Defense, card, shipped_models
 from bagcert.errors import UsageError
 from bagcert.rows.format import Evaluation
-from bagcert.scorers.ablation import AblationScorer
-from bagcert.scorers.base import BuiltScorer, Scorer
-from bagcert.scorers.cleanser import CleanserScorer
-from bagcert.scorers.ensemble import EnsembleScorer
-from bagcert.scorers.interval import IntervalScorer
 from bagcert.training.run import RunFolder
 from studies.common.subject import Subject, one_precision
 from studies.common.timing import BATCH, measured
@@ -23,24 +18,9 @@ from studies.rivals.runs import Bench, rival_of, trained, training_facts
 from studies.rivals.tie_rules import TIE_RULES, added_by_ties
 
 
-def passes(scorer: Scorer) -> int:
-    """How often the network is run for one image; an interval pass, which carries two numbers for each, is one.
-
-    So are networks side by side; their arithmetic is in `flops`.
-    """
-    if isinstance(scorer, AblationScorer):
-        return len(scorer.rows) * len(scorer.columns)
-    if isinstance(scorer, CleanserScorer):
-        return len(scorer.hidden) * (len(scorer.hidden) + 1) // 2
-    if isinstance(scorer, IntervalScorer):
-        return len(scorer.hidden) + 1
-    return 2 if isinstance(scorer, EnsembleScorer) and scorer.config.mirrored else 1
-
-
 def flops(defense: Defense) -> int:
     """Of the scores of one image, counted while they are computed."""
-    assert isinstance(defense.scorer, BuiltScorer)
-    image = torch.zeros(1, defense.scorer.config.channels, *defense.scorer.footprint.image_size)
+    image = torch.zeros(1, defense.scorer.channels or 3, *defense.scorer.footprint.image_size)
     with FlopCounterMode(display=False) as counter:
         replace(defense, batch_size=1).scores(image)
     return int(counter.get_total_flops())
@@ -82,7 +62,7 @@ def cost(subject: Subject, evaluation: Evaluation, images: int, training: Traini
         device=header["device"],
         torch=header["versions"]["torch"],
         precision=header["precision"],
-        passes=passes(defense.scorer),
+        passes=defense.scorer.passes,
         flops=flops(defense),
         parameters=spent["parameters"],
         images=len(pixels),

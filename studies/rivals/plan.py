@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bagcert.rows.format import Evaluation
+from bagcert.rules import RULES
 from studies.rivals.catalog import DEFENSES, Entry
 
 PATCHES = ("5x5", "2x2", "8x8", "1x24", "24x1")  # height x width; the first is the one that all papers share
@@ -37,7 +38,7 @@ class Rival:
     @property
     def parts(self) -> dict[str, list[Evaluation]]:
         """The rows files by name, and what each evaluates: one pass serves all patches, but for views."""
-        apart = "unanimous" in self.rules
+        apart = any(RULES[rule].needs_views for rule in self.rules)
         parts: dict[str, list[Evaluation]] = {}
         for patch in PATCHES:
             name = f"{self.name}-{patch}" if apart else self.name

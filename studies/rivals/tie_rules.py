@@ -10,11 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bagcert.attacks.placements import proof_leads
 from bagcert.defense import Defense
-from bagcert.rules import IntegerScores, LargestRegion
-from bagcert.rules.rule import rivals_only
-from bagcert.rules.sums import sums
+from bagcert.rules import IntegerScores
 
 # From the indices of rivals [k] and predicted classes [b 1]: which rivals may tie and yet lose.
 Harmless = Callable[[Tensor, Tensor], Tensor]
@@ -31,16 +28,9 @@ TIE_RULES: dict[str, tuple[str, Harmless]] = {
 @torch.no_grad()
 def least_leads(defense: Defense, scores: IntegerScores) -> tuple[Tensor, Tensor]:
     """The predicted class [b], and its least lead over each rival at any placement, [b k]; its own is far above 0."""
-    certificate = defense.certify_integers(scores)
-    predicted, rival = certificate.predicted, certificate.weakest_class
-    assert rival is not None
-    if isinstance(defense.rule, LargestRegion):
-        low, high = scores.need_bounds(defense.rule.name)
-        totals = sums(scores.values).long()
-        leads = totals.gather(1, predicted[:, None]) - totals - 2 * (high - low) * int(defense.regions.sizes.max())
-        return predicted, rivals_only(leads, predicted)
+    predicted = defense.certify_integers(scores).predicted
     parts = [
-        proof_leads(defense.rule, scores.part(part), predicted[part], rival[part], defense.regions).amin(dim=2)
+        defense.rule.least_leads(scores.part(part), predicted[part], defense.regions)
         for part in (slice(start, start + 64) for start in range(0, len(predicted), 64))
     ]
     return predicted, torch.cat(parts)

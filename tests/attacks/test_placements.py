@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bagcert.attacks.placements import Places, first_where_steep, paper_leads, proof_leads, weakest_places
+from bagcert.attacks.placements import Placements, first_where_steep, paper_leads, weakest_placements
 from bagcert.data import Batch
 from bagcert.defense import Defense
 from bagcert.rules import EveryRegion, Masked, Rule, TwoMask, read_scores
@@ -20,10 +20,10 @@ def test_the_least_lead_is_that_of_the_certificate(
     scores = defense.scores(digits.images)
     certificate = defense.certify_integers(scores)
     assert certificate.weakest_class is not None and certificate.lead is not None
-    regions = Places.of(defense.threat, votes.footprint, every=False).regions
-    leads = proof_leads(defense.rule, scores, certificate.predicted, certificate.weakest_class, regions)
+    regions = Placements.of(defense.threat, votes.footprint, every=False).regions
+    leads = defense.rule.leads(scores, certificate.predicted, regions, certificate.weakest_class)
     assert torch.equal(leads.amin(dim=(1, 2)).long(), certificate.lead)
-    place, rival = weakest_places(leads, 5)
+    place, rival = weakest_placements(leads, 5)
     assert place.shape == rival.shape == (len(digits.images), 5)
     image = torch.arange(len(place))[:, None]
     chosen = leads[image, rival, place]
@@ -38,24 +38,28 @@ def test_the_papers_place_leaves_out_the_size_of_the_region() -> None:
     """
     footprint = Footprint.of_layers([Layer((1, 3), padding=(0, 1))], (1, 5))
     threat = parse_threat("1x1", (1, 5))
-    every = Places.of(threat, footprint, every=True).regions
-    assert len(every) == 5 and Places.of(threat, footprint, every=False).regions.placements[:, 1].tolist() == [1, 2, 3]
+    every = Placements.of(threat, footprint, every=True).regions
+    assert len(every) == 5 and Placements.of(threat, footprint, every=False).regions.placements[:, 1].tolist() == [
+        1,
+        2,
+        3,
+    ]
     votes = torch.tensor([[[[1, 1, 1, 1, 1]], [[0, 0, 0, 1, 0]]]])
-    scores, predicted, rival = read_scores(votes), torch.tensor([0]), torch.tensor([1])
+    scores, predicted = read_scores(votes), torch.tensor([0])
     paper = paper_leads(scores, predicted, every)[:, 1]
-    proof = proof_leads(EveryRegion(), scores, predicted, rival, every)[:, 1]
+    proof = EveryRegion().leads(scores, predicted, every)[:, 1]
     assert paper.tolist() == [[2, 1, 2, 2, 3]]
     assert proof.tolist() == [[0, -2, -1, -1, 1]]
 
 
 def test_pixels_of_rectangles_and_of_regions() -> None:
     footprint = Footprint.identity((4, 5))
-    places = Places.of(parse_threat("2x3", (4, 5)), footprint, every=True)
+    places = Placements.of(parse_threat("2x3", (4, 5)), footprint, every=True)
     index = torch.arange(len(places.regions))
     assert torch.equal(places.pixels(index, (4, 5)), places.regions.masks(index))
     masks = torch.zeros(3, 4, 5, dtype=torch.bool)
     masks[0, 0, 0] = masks[1, 0, :2] = masks[2, 3, 4] = True
-    kept = Places.of(parse_threat(masks, (4, 5)), footprint, every=False)
+    kept = Placements.of(parse_threat(masks, (4, 5)), footprint, every=False)
     assert torch.equal(kept.pixels(torch.arange(2), (4, 5)), masks[1:]), "the first lies inside the second"
 
 
@@ -63,7 +67,7 @@ def test_equal_leads_are_ordered_by_gain() -> None:
     most = torch.iinfo(torch.int32).max
     leads = torch.tensor([[[3, 3, 1, 3], [most, most, most, most]]], dtype=torch.int32)
     ordered = first_where_steep(leads, torch.tensor([[0.1, 0.3, 0.0, 0.2]]))
-    place, rival = weakest_places(ordered, 4)
+    place, rival = weakest_placements(ordered, 4)
     assert place.tolist() == [[2, 1, 3, 0]] and rival.tolist() == [[0, 0, 0, 0]]
     large = torch.full((1, 2, 900), 2**28, dtype=torch.int32)
     assert int(first_where_steep(large, torch.zeros(1, 900)).min()) == 2**28 * 900

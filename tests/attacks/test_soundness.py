@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bagcert.attacks import Attacked, AttackSettings
+from bagcert.attacks.goals import GOALS, against_sums
 from bagcert.data import Batch
 from bagcert.defense import Defense
 from bagcert.rules import (
@@ -103,12 +104,16 @@ class Overclaiming(Rule):
         assert found.lead is not None
         return replace(found, certified=found.lead > -self.by)
 
+    def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
+        return EveryRegion().leads(scores, classes, regions)
+
 
 @pytest.mark.parametrize(("inside", "by"), [(EveryRegion(), 9), (TwoMask(), 4)], ids=["every-region", "two-mask"])
 def test_a_certificate_that_claims_too_much_is_caught(
-    inside: Rule, by: int, votes: ResidualScorer, digits: Batch
+    inside: Rule, by: int, votes: ResidualScorer, digits: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`every-region` without the size of R(l), 9 votes; `two-mask` with 4 votes more than were proved."""
+    monkeypatch.setitem(GOALS, Overclaiming.name, against_sums)
     true = attacked(votes, Overclaiming(inside, 0), "1x1", digits)
     assert int(true.certificate.certified.sum()) > 15 and not bool(true.unsound.any())
     caught = attacked(votes, Overclaiming(inside, by), "1x1", digits).unsound

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import bagcert
-from bagcert.attacks.placements import Places
+from bagcert.attacks.placements import Placements
 from bagcert.attacks.windows import Windows
 from bagcert.scorers import Scorer
 from bagcert.scorers.ablation import AblationConfig, AblationScorer
@@ -43,7 +43,7 @@ def network(
 
 def attacked_everywhere(scorer: Scorer, threat: Threat) -> tuple[Windows, Tensor, Tensor, Tensor]:
     """One random patch at each placement of a threat of one shape: windows, their pixels, whole images, clean ones."""
-    places = Places.of(threat, scorer.footprint, every=True)
+    places = Placements.of(threat, scorer.footprint, every=True)
     index = torch.arange(len(places.regions))
     boxes = places.regions.placements
     windows = Windows.around(scorer, places.pixels(index, SIZE), places.regions.masks(index), boxes)

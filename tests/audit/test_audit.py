@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bagcert.attacks import attack
-from bagcert.attacks.placements import Places
+from bagcert.attacks.placements import Placements
 from bagcert.audit import Audit, audit
 from bagcert.audit.audit import band
 from bagcert.audit.checks import REPEATS, Difference, behavior
@@ -98,7 +98,7 @@ def test_patches_are_compared_with_their_own_regions() -> None:
         head.bias.sub_(scorer.logits(images).mean(dim=(0, 2, 3)))
     defense = Defense.build(scorer, "every-region", "3x3", ("a", "b", "c", "d"))
     broken = attack(defense, images, None, QUICK)
-    maximal = Places.of(defense.threat, scorer.footprint, every=False).regions.placements
+    maximal = Placements.of(defense.threat, scorer.footprint, every=False).regions.placements
     painted = broken.placement[broken.placement[:, 0] >= 0]
     assert not bool((painted[:, None] == maximal).all(dim=2).any(dim=1).all()), "this test has no such attack"
     *_, last = adversarial(defense, images)

@@ -18,8 +18,7 @@ import bagcert
 from bagcert.data import load_dataset
 from bagcert.defense import Defense, card
 from bagcert.errors import UsageError
-from bagcert.onnx.certificate import OUTPUTS
-from bagcert.onnx.export import export_defense
+from bagcert.onnx.export import OUTPUTS, export_defense
 from bagcert.onnx.guard import GuardBand
 from bagcert.onnx.network import Scored, network_model
 from bagcert.rules import IntegerScores, read_scores
@@ -111,7 +110,7 @@ def test_ablations_are_exported_too(images: Tensor) -> None:
     scorer = network.build((8, 8), (0.0,), (1.0,)).eval()
     images = images[:, :1, :8, :8].clone()
     defense = Defense.build(scorer, "largest-region", "1x1", ("a", "b", "c"))
-    graph = export_defense(defense, GuardBand(), {}, channels=1)
+    graph = export_defense(defense, GuardBand(), {})
     for part in (images, images[:1]):
         plain = outputs_of(graph, images=part)
         assert plain["scores"].shape == (len(part), 3, 1, 8)
@@ -252,7 +251,7 @@ def test_wrong_orders_leave_nothing_behind(
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("bagcert.onnx.packages.find_spec", lambda name: None if name == "onnxscript" else object())
+    monkeypatch.setattr("bagcert.onnx.find_spec", lambda name: None if name == "onnxscript" else object())
     assert call(monkeypatch, "export", "cifar10-small", "--out", "model.onnx") == 2
     assert "got no onnxscript; pip install 'bagcert[all]'" in capsys.readouterr().err
 

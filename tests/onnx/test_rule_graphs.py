@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.onnx.certificate import RULE_GRAPHS, ScoreKind, certificate_model
+from bagcert.onnx.export import ScoreKind, certificate_model
+from bagcert.onnx.rule_graphs import GRAPHS
 from bagcert.rules import Certificate, TwoMask, find_rule, read_scores
 from bagcert.threats import Footprint, Layer, Regions, parse_threat
 from tests.onnx.running import outputs_of
@@ -56,7 +57,7 @@ def judged(model: onnx.ModelProto, problems: Tensor | None = None, **maps: Tenso
     return outputs_of(model, rule__problem=fine if problems is None else problems, **given)
 
 
-@pytest.mark.parametrize("rule", RULE_GRAPHS)
+@pytest.mark.parametrize("rule", GRAPHS)
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("place", REGIONS)
 def test_integers_are_equal(place: str, values: str, rule: str) -> None:
@@ -69,7 +70,7 @@ def test_integers_are_equal(place: str, values: str, rule: str) -> None:
     np.testing.assert_array_equal(found["scores"], maps.numpy())
 
 
-@pytest.mark.parametrize("rule", RULE_GRAPHS)
+@pytest.mark.parametrize("rule", GRAPHS)
 @pytest.mark.parametrize("place", ["shipped models", "several shapes", "free form"])
 def test_guard_bands_are_equal(place: str, rule: str) -> None:
     regions = REGIONS[place]
@@ -86,7 +87,7 @@ def test_guard_bands_are_equal(place: str, rule: str) -> None:
     assert_same(found, find_rule(rule).certify(read_scores(scores, (-50, 60), slack=3), regions))
 
 
-@pytest.mark.parametrize("rule", RULE_GRAPHS)
+@pytest.mark.parametrize("rule", GRAPHS)
 @pytest.mark.parametrize("guarded", [False, True])
 def test_images_with_a_problem_are_not_certified(rule: str, guarded: bool) -> None:
     """Every map by itself is one for class 0 all over, which each rule certifies."""

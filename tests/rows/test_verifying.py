@@ -16,20 +16,20 @@ import bagcert
 from bagcert.cli.verify import words
 from bagcert.errors import UsageError
 from bagcert.rows.format import Evaluation, parse_lines
-from bagcert.rows.header import describe, runs
+from bagcert.rows.header import describe
 from bagcert.rows.stored_scores import read_chunk, store_scores
 from bagcert.rows.verify import check
 from bagcert.rows.verify.check import verify_rows
-from bagcert.rows.verify.reach import blind_views, maximal_windows, patch_shapes
+from bagcert.rows.verify.reach import blind_views, maximal_reach, patch_shapes
 from bagcert.rows.write import Plan, write_rows
-from bagcert.rules import NAMED_RULES
-from bagcert.scorers.views import Hidden
+from bagcert.rules import rules_for
+from bagcert.scorers.views import Hidden, runs
 from bagcert.threats import Footprint, Layer, parse_threat
 from tests.rows.digit_runs import DIGITS, save_digit_run, save_view_run
 
 TEST = DIGITS.split("test")
 PATCHES = ("1x1", "2x2+1x3", "area:4", "5%")
-EVERYTHING = [Evaluation(patch, rule) for patch in PATCHES for rule in NAMED_RULES]
+EVERYTHING = [Evaluation(patch, rule) for patch in PATCHES for rule in rules_for(views=False)]
 
 
 def rows_of(run: Path, evaluations: list[Evaluation], images: int = 25) -> Path:
@@ -213,7 +213,7 @@ def test_rows_without_scores_cannot_be_verified(run: Path, tmp_path: Path) -> No
 @given(
     kernels=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2)), max_size=3),
     size=st.tuples(st.integers(9, 12), st.integers(9, 12)),
-    patch=st.sampled_from(["1x1", "2x3", "3x1+1x4", "area:6", "4%", "7x7"]),
+    patch=st.sampled_from(["1x1", "2x3", "3x1+1x4", "area:6", "2x2+area:3", "4%", "7x7"]),
 )
 def test_reach_agrees_with_footprints(
     kernels: list[tuple[int, int, int, int]], size: tuple[int, int], patch: str
@@ -225,7 +225,7 @@ def test_reach_agrees_with_footprints(
         return  # the kernels do not fit
     keys = ("kernel", "stride", "dilation", "padding")
     layers = [{key: [number] * 2 for key, number in zip(keys, numbers, strict=True)} for numbers in kernels]
-    windows = maximal_windows({"image_size": list(size), "grid": list(footprint.grid), "layers": layers}, patch)
+    windows = maximal_reach({"image_size": list(size), "grid": list(footprint.grid), "layers": layers}, patch)
     regions = footprint.regions(parse_threat(patch, size)).maximal()
     assert {mask.tobytes() for mask in windows.masks()} == {mask.numpy().tobytes() for mask in regions.masks()}
     maps = np.arange(footprint.grid[0] * footprint.grid[1], dtype=np.float64).reshape(footprint.grid)
@@ -254,7 +254,7 @@ def test_wrong_headers_are_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected a patch like 5x5 in the rows, got '5by5'"):
         patch_shapes("5by5", 32, 32)
     with pytest.raises(UsageError, match="expected layers that give a grid of"):
-        maximal_windows({"image_size": [8, 8], "grid": [7, 7], "layers": []}, "1x1")
+        maximal_reach({"image_size": [8, 8], "grid": [7, 7], "layers": []}, "1x1")
 
 
 @pytest.mark.parametrize(

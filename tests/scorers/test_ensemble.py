@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bagcert.errors import UsageError
-from bagcert.onnx.logits import Logits
+from bagcert.scorers.base import Logits
 from bagcert.scorers.ensemble import EnsembleConfig, EnsembleScorer
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.threats.tracing import trace_footprint

@@ -122,7 +122,7 @@ def test_certified_images_withstand_every_patch_of_a_grid(seed: int) -> None:
     defense = Defense.build(scorer, "unanimous", "1x1", NAMES)
     certificate = defense.certify(images)
     flipped = torch.zeros(len(images), dtype=torch.bool)
-    for row, column, _, _ in (box for box in parse_threat("1x1", SIZE).placements()):  # type: ignore[attr-defined]
+    for row, column, _, _ in (box for box in parse_threat("1x1", SIZE).placements()):
         for pixel in product((0.0, 0.3, 0.7, 1.0), repeat=2):
             attacked = images.clone()
             attacked[:, :, row, column] = torch.tensor(pixel)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bagcert.threats.threat import parse_shapes
+from bagcert.threats import parse_threat
 from studies.figures.plan import (
     SCORE_RUNS,
     SWEEP,
@@ -47,7 +47,7 @@ def fill_sweep(results: Path) -> None:
             predicted = label if draw < clean else (label + 1) % 10
             results_of_image = []
             for entry in SWEEP_EVALUATIONS:
-                ((height, width),) = parse_shapes(entry.patch, (32, 32))
+                ((height, width),) = parse_threat(entry.patch, (32, 32)).shapes
                 reach = (height + model.receptive_field - 1) * (width + model.receptive_field - 1)
                 gain = {"largest-region": 1.1, "every-region": 1.0, "two-mask": 0.8}[entry.rule]
                 results_of_image.append([predicted, int(draw < clean - gain * cost * reach)])

@@ -23,7 +23,7 @@ from bagcert.training.loop import Order
 from bagcert.training.recipe import Recipe
 from studies.rivals import run as rivals
 from studies.rivals import runs as rivals_runs
-from studies.rivals.measure import measure, passes
+from studies.rivals.measure import measure
 from studies.rivals.plan import MAIN_PATCH, PATCHES, RIVALS, Rival, attack_path, cost_path, rows_path
 from studies.rivals.results import Standing, standings
 from studies.rivals.runs import Bench, is_done, is_prepared, jobs, matching, prepare, recipe_of
@@ -113,7 +113,7 @@ def test_of_a_shipped_model_only_costs_are_measured(bench: Bench) -> None:
     ],
 )
 def test_passes_are_counted(config: NetworkConfig, expected: int) -> None:
-    assert passes(config.build((32, 32), (0.0,), (1.0,))) == expected
+    assert config.build((32, 32), (0.0,), (1.0,)).passes == expected
 
 
 def test_arithmetic_is_counted_for_one_image(bench: Bench) -> None:

@@ -24,6 +24,7 @@ from bagcert.threats import Placement, RectangleThreat, RegionThreat, parse_thre
         ("100%", (7, 7), ((7, 7),)),
         ("5x5+2x12", (32, 32), ((5, 5), (2, 12))),
         ("5x5+5x5", (32, 32), ((5, 5),)),
+        ("3x1 + area:3 + 10%", (5, 5), ((3, 1), (1, 3), (2, 2))),
         ("1x1", (1, 1), ((1, 1),)),
         ("area:24", (32, 32), ((1, 24), (2, 12), (3, 8), (4, 6), (6, 4), (8, 3), (12, 2), (24, 1))),
         ("area:24", (6, 32), ((1, 24), (2, 12), (3, 8), (4, 6), (6, 4))),
@@ -42,7 +43,7 @@ def test_parse(text: str, size: tuple[int, int], shapes: tuple[tuple[int, int], 
         ("33x1", (32, 32), "expected a patch of 1x1 up to 32x32, got 33x1; choose a patch that fits into the image"),
         ("0x3", (32, 32), "expected a patch of 1x1 up to 32x32, got 0x3"),
         ("100%", (4, 9), "expected a patch of 1x1 up to 4x9, got 6x6"),
-        ("five", (32, 32), "expected a patch like 5x5, 2.4%, 5x5+2x12 or area:24, got 'five'; write height x width"),
+        ("five", (32, 32), "expected a patch like 5x5, 2.4%, area:24 or 5x5+2x12, got 'five'; write height x width"),
         ("5", (32, 32), "got '5'"),
         ("-2x3", (32, 32), "got '-2x3'"),
         ("area:37", (6, 6), "expected an area that some rectangle inside 6x6 has, got 37; choose another area"),
@@ -72,7 +73,7 @@ def test_region_masks() -> None:
     threat = parse_threat(masks, (4, 5))
     assert threat.describe() == "2 regions of up to 2 pixels of 4x5"
     assert str(threat) == "2 regions"
-    assert threat.placements() == [Placement(1, 2, 3, 3), Placement(0, 0, 0, 0)]  # type: ignore[attr-defined]
+    assert threat.placements() == [Placement(1, 2, 3, 3), Placement(0, 0, 0, 0)]
     masks[:] = True
     assert threat.describe() == "2 regions of up to 2 pixels of 4x5", "the caller's array was kept, not copied"
 
@@ -130,7 +131,7 @@ def test_region_masks_have_their_own_image_size() -> None:
     masks = torch.ones(1, 2, 3, dtype=torch.bool)
     assert RegionThreat(masks).image_size == (2, 3)
     with pytest.raises(TypeError):
-        RegionThreat(masks, (4, 4))  # type: ignore[call-arg]
+        RegionThreat(masks, (4, 4))  # type: ignore[call-arg, arg-type]
 
 
 def test_an_area_takes_every_shape_that_fits_and_no_other() -> None:

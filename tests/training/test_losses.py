@@ -16,7 +16,6 @@ from bagcert.training.losses import (
     PlacedMarginLoss,
     TwoMaskLoss,
     box_sums,
-    check_window,
     greedy_mask,
     lead_of,
     window_mask,
@@ -185,4 +184,4 @@ def test_window_masks_follow_the_order_of_box_sums() -> None:
 @pytest.mark.parametrize("window", [(0, 3), (9, 3), (3, 9)])
 def test_windows_must_fit(window: tuple[int, int]) -> None:
     with pytest.raises(UsageError, match=r"expected loss.window within 8x8 outputs, got"):
-        check_window(window, (8, 8))
+        TwoMaskLoss(window).check((8, 8))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bagcert.attacks.descent import Clean, Descent, Runs
 from bagcert.attacks.goals import Aim, goal_for
-from bagcert.attacks.placements import Places, alike, first_where_steep, paper_leads, proof_leads, weakest_places
+from bagcert.attacks.placements import Placements, first_where_steep, paper_leads, weakest_placements
 from bagcert.attacks.settings import Attackable, AttackSettings
 from bagcert.attacks.windows import Windows, window_size
 from bagcert.errors import UsageError
@@ -59,8 +59,8 @@ def attack(
         chosen = (certificate.predicted == labels.to(device)) | certificate.certified
     clean = Clean(images, soft_scores(defense, images), scores.values, certificate.predicted)
     regions = defense.scorer.footprint.regions(defense.threat).maximal().to(device)
-    every = wanted.sweep or alike(defense.scorer)
-    places = Places.of(defense.threat, defense.scorer.footprint, every).to(device)
+    every = wanted.sweep or defense.scorer.alike
+    places = Placements.of(defense.threat, defense.scorer.footprint, every).to(device)
     descent = Descent(defense, wanted, clean, regions)
     plan = Plan.ranked(defense, wanted, places, scores, clean, certificate).of(chosen.nonzero().flatten())
     runs = try_all(descent, plan, places)
@@ -84,7 +84,7 @@ def lead_slopes(defense: Attackable, images: Images, predicted: Tensor) -> Image
     return slopes
 
 
-def gains(defense: Attackable, clean: Clean, places: Places) -> Tensor:
+def gains(defense: Attackable, clean: Clean, places: Placements) -> Tensor:
     """How much each placement can lower the predicted class's lead, by the slope at the clean image: [b n]."""
     every = torch.arange(len(places.regions), device=clean.images.device)
     painted = places.pixels(every, defense.scorer.footprint.image_size)
@@ -109,7 +109,7 @@ class Plan:
     def ranked(
         defense: Attackable,
         settings: AttackSettings,
-        places: Places,
+        places: Placements,
         scores: IntegerScores,
         clean: Clean,
         certificate: Certificate,
@@ -120,10 +120,10 @@ class Plan:
             leads = paper_leads(scores, certificate.predicted, places.regions)
         else:
             rival = certificate.weakest_class
-            leads = proof_leads(defense.rule, scores, certificate.predicted, rival, places.regions)
-        if alike(defense.scorer):
+            leads = defense.rule.leads(scores, certificate.predicted, places.regions, rival)
+        if defense.scorer.alike:
             leads = first_where_steep(leads, gains(defense, clean, places))
-        place, rival = weakest_places(leads, leads.shape[2] if settings.sweep else settings.places)
+        place, rival = weakest_placements(leads, leads.shape[2] if settings.sweep else settings.places)
         count, ranks = place.shape
         image = torch.arange(count, device=place.device).repeat(ranks)
         restart = torch.arange(settings.restarts, device=place.device).repeat_interleave(count * ranks)
@@ -138,7 +138,7 @@ class Plan:
         return self.select(torch.isin(self.image, images))
 
 
-def try_all(descent: Descent, plan: Plan, places: Places) -> int:
+def try_all(descent: Descent, plan: Plan, places: Placements) -> int:
     """Run the plan in pieces, leaving out what images that have flipped no longer need; returns the number of runs."""
     generator = torch.Generator().manual_seed(descent.settings.seed)
     pixels = at_once(PIXELS_AT_ONCE, plan.image.device)
@@ -157,7 +157,7 @@ def try_all(descent: Descent, plan: Plan, places: Places) -> int:
     return runs
 
 
-def start(descent: Descent, plan: Plan, places: Places, generator: torch.Generator) -> None:
+def start(descent: Descent, plan: Plan, places: Placements, generator: torch.Generator) -> None:
     """Run attacks whose patches have one size."""
     scorer, clean = descent.defense.scorer, descent.clean
     boxes = places.regions.placements[plan.place]

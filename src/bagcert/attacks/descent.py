@@ -9,7 +9,6 @@ from bagcert.attacks.goals import Goal
 from bagcert.attacks.settings import Attackable, AttackSettings
 from bagcert.attacks.windows import Windows
 from bagcert.rules import read_scores
-from bagcert.scorers.views import HidingScorer
 from bagcert.shapes import Images, Scores
 from bagcert.threats import Regions
 
@@ -88,7 +87,7 @@ class Descent:
     def hopeful(self, runs: Runs, logits: Tensor) -> Tensor:
         """Which attacks may have changed the class, bool [n]."""
         scorer, predicted = self.defense.scorer, self.clean.predicted[runs.image]
-        if isinstance(scorer, HidingScorer):  # its scores are no step from these logits, and cost many passes
+        if scorer.views:  # its scores are no step from these logits, and cost many passes
             # While all of these give the class, the view that hides nothing is unanimous about it.
             return (logits.argmax(dim=1) != predicted[:, None, None]).flatten(1).any(dim=1)
         hard = runs.windows.splice(scorer.step.fixed(logits), self.clean.fixed[runs.image])

@@ -4,13 +4,16 @@ A goal only steers. Whether an attack succeeded is decided by the rule itself, o
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bagcert.attacks.placements import second_masks
-from bagcert.rules import Masked, Rule, TwoMask, Unanimous
+from bagcert.errors import UsageError
+from bagcert.rules import EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, Unanimous
+from bagcert.rules.masking import second_masks
 from bagcert.rules.rule import own
 from bagcert.shapes import Scores
 from bagcert.threats import Regions
@@ -137,15 +140,35 @@ def others(totals: Tensor, classes: Tensor) -> Tensor:
 
 
 def goal_for(rule: Rule, aim: Aim, regions: Regions) -> Goal:
-    """The goal against a rule; `monotone` is attacked as a plain sum, for its aggregator takes integers only.
+    """The goal against a rule; one without a row in GOALS is refused."""
+    if rule.name not in GOALS:
+        raise UsageError(f"expected a rule in {', '.join(GOALS)} to attack, got '{rule.name}'; add its row to GOALS")
+    return GOALS[rule.name](rule, aim, regions)
 
-    So is `unanimous`, by the logits of the plain image or of its single masks; its own word takes hundreds of passes,
-    and is asked for now and then.
-    """
-    if isinstance(rule, Unanimous):
-        return SumGoal(aim, every=10)
-    if isinstance(rule, Masked):
-        return MaskedGoal(aim, rule, regions if rule.masks is None else rule.masks.to(regions.sizes.device))
-    if isinstance(rule, TwoMask):
-        return TwoMaskGoal(aim, regions if rule.masks is None else rule.masks.to(regions.sizes.device))
+
+def against_sums(rule: Rule, aim: Aim, regions: Regions) -> Goal:
+    """Also against `monotone`, for its aggregator takes integers only."""
     return SumGoal(aim)
+
+
+def against_views(rule: Rule, aim: Aim, regions: Regions) -> Goal:
+    """By the logits of the plain image or of its single masks; the rule's own word takes hundreds of passes."""
+    return SumGoal(aim, every=10)
+
+
+def against_masked(rule: Masked, aim: Aim, regions: Regions) -> Goal:
+    return MaskedGoal(aim, rule, rule.masks_for(regions))
+
+
+def against_two_mask(rule: Rule, aim: Aim, regions: Regions) -> Goal:
+    return TwoMaskGoal(aim, rule.masks_for(regions))
+
+
+GOALS: dict[str, Callable[[Any, Aim, Regions], Goal]] = {
+    LargestRegion.name: against_sums,
+    EveryRegion.name: against_sums,
+    Monotone.name: against_sums,
+    Masked.name: against_masked,
+    TwoMask.name: against_two_mask,
+    Unanimous.name: against_views,
+}

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bagcert.scorers import ResidualScorer, Scorer
-from bagcert.scorers.ablation import AblationScorer
+from bagcert.scorers import Scorer
 from bagcert.shapes import Images, Scores
 from bagcert.threats.threat import Size
 
@@ -30,12 +29,12 @@ class Windows:
     painted: Tensor  # bool [n 1 h w]: what the attacker may paint, in the window
     reached: Tensor  # bool [n 1 h w]: R(l), in the window
     cropped: bool  # to part of the image; else the window is the image
-    ablated: bool  # only the ablations in R(l) are run
+    piecewise: bool  # only the scores in R(l) are computed
 
     @staticmethod
     def around(scorer: Scorer, painted: Tensor, reached: Tensor, boxes: Tensor) -> "Windows":
         """The windows of patches painted [n h w] inside boxes [n 4] of one size, that reach the outputs [n i j]."""
-        image, cropped = scorer.footprint.image_size, can_crop(scorer)
+        image, cropped = scorer.footprint.image_size, scorer.croppable
         size = window_size(scorer, (int(boxes[0, 2]), int(boxes[0, 3])))
         lines = []  # rows and columns of each window
         for axis in (0, 1):
@@ -44,8 +43,7 @@ class Windows:
             lines.append(start[:, None] + torch.arange(size[axis], device=boxes.device))
         pixels = (lines[0][:, :, None] * image[1] + lines[1][:, None, :]).flatten(1)
         reached = crop(reached[:, None], pixels, size) if cropped else reached[:, None]
-        ablated = isinstance(scorer, AblationScorer)
-        return Windows(pixels, size, crop(painted[:, None], pixels, size), reached, cropped, ablated)
+        return Windows(pixels, size, crop(painted[:, None], pixels, size), reached, cropped, scorer.piecewise)
 
     def select(self, kept: Tensor) -> "Windows":
         """The windows of some of the attacks."""
@@ -61,23 +59,14 @@ class Windows:
         return put(changed, self.pixels, images)
 
     def logits(self, scorer: Scorer, windows: Images) -> Tensor:
-        """What decides the scores in R(l), as a map; of ablations outside R(l), zeros."""
-        if isinstance(scorer, ResidualScorer) and self.cropped:
+        """What decides the scores in R(l), as a map; of a piecewise scorer outside R(l), anything."""
+        if self.cropped:
             return scorer.window_logits(windows, self.pixels)
-        if not isinstance(scorer, AblationScorer):
-            return scorer.logits(windows)
-        reached = self.reached.flatten(1)  # n ij
-        most = int(reached.sum(dim=1).max())
-        ablations = reached.byte().argsort(dim=1, descending=True, stable=True)[:, :most]  # n most
-        found = scorer.logits_of(windows, ablations)
-        blank = found.new_zeros(*found.shape[:2], reached.shape[1])
-        return blank.scatter(2, ablations[:, None].expand_as(found), found).view(
-            *found.shape[:2], *scorer.footprint.grid
-        )
+        return scorer.logits_at(windows, self.reached.flatten(1)) if self.piecewise else scorer.logits(windows)
 
     def splice(self, scores: Scores, clean: Scores) -> Scores:
         """The score maps of the whole attacked images, from the scores of the windows and the clean maps."""
-        if self.ablated:
+        if self.piecewise:
             return torch.where(self.reached, scores, clean)
         if not self.cropped:
             return scores
@@ -87,15 +76,10 @@ class Windows:
 def window_size(scorer: Scorer, patch: Size) -> Size:
     """How many pixels it takes to score a patch."""
     height, width = scorer.footprint.image_size
-    if not can_crop(scorer):
+    if not scorer.croppable:
         return height, width
     rows, columns = scorer.footprint.receptive_field
     return min(height, patch[0] + 2 * (rows - 1)), min(width, patch[1] + 2 * (columns - 1))
-
-
-def can_crop(scorer: Scorer) -> bool:
-    """Is a window scored as it is inside the image? Known of our own networks of stride 1."""
-    return isinstance(scorer, ResidualScorer) and set(scorer.config.block_strides) == {1}
 
 
 def crop(maps: Tensor, pixels: Tensor, size: Size) -> Tensor:

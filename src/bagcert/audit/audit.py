@@ -12,7 +12,7 @@ from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.onnx.guard import GuardBand
 from bagcert.program import Program
-from bagcert.scorers.steps import HeavisideStep, ScoreStep
+from bagcert.scorers.steps import IN_LOGITS, ScoreStep
 from bagcert.shapes import Images
 
 NO_CURE = "none of the settings tried; a layer of the network leaks, or this machine's arithmetic is not fit for proofs"
@@ -80,7 +80,7 @@ def band(step: ScoreStep, largest: float) -> GuardBand:
     """
     if not math.isfinite(largest):
         raise UsageError("The scores contain NaN or infinity. Check the network's output.")
-    if isinstance(step, HeavisideStep):
+    if step.band == IN_LOGITS:
         return GuardBand(uncertain=rounded_up(largest))
     return GuardBand(slack=math.ceil(largest * step.unit))
 

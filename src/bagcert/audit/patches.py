@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bagcert.attacks import AttackSettings, attack
 from bagcert.attacks.attack import lead_slopes
-from bagcert.attacks.placements import Places
+from bagcert.attacks.placements import Placements
 from bagcert.defense import Defense
 from bagcert.shapes import Images
 
@@ -38,7 +38,7 @@ def adversarial(defense: Defense, images: Images) -> Iterator[Painted]:
         defense, images, [(slopes <= 0).to(images)]
     )  # black where brightness helps the class, otherwise white
     painted_at, changed = found.placement.cpu(), (found.placement[:, 0] >= 0).cpu()
-    regions = Places.of(defense.threat, defense.scorer.footprint, every=True).regions.to(images.device)
+    regions = Placements.of(defense.threat, defense.scorer.footprint, every=True).regions.to(images.device)
     reached = torch.zeros(len(images), *regions.grid, dtype=torch.bool)
     for image in changed.nonzero().flatten():
         places = (regions.placements.cpu() == painted_at[image]).all(dim=1).nonzero().flatten()
@@ -49,7 +49,7 @@ def adversarial(defense: Defense, images: Images) -> Iterator[Painted]:
 
 def filled(defense: Defense, images: Images, fills: list[Images]) -> Iterator[Painted]:
     """The images with the pixels of each fill, at each of a small set of placements."""
-    places = Places.of(defense.threat, defense.scorer.footprint, every=True).to(images.device)
+    places = Placements.of(defense.threat, defense.scorer.footprint, every=True).to(images.device)
     chosen = spread(places.regions.placements)
     pixels = places.pixels(chosen, defense.threat.image_size)
     for paint, reached in zip(pixels, places.regions.masks(chosen), strict=True):

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError, first_line
-from bagcert.onnx.logits import Logits
-from bagcert.onnx.packages import need_onnx
+from bagcert.onnx import need_onnx
 from bagcert.program import Program, full_batches, full_precision
-from bagcert.scorers.base import Scorer
+from bagcert.scorers.base import Logits, Scorer
 from bagcert.shapes import Images
 
 Run = Callable[[Images], Tensor]  # images to logits, float32 on the CPU

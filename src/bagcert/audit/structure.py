@@ -5,9 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from bagcert.errors import UsageError
-from bagcert.onnx.logits import Logits
-from bagcert.scorers.ablation import AblationScorer
-from bagcert.scorers.base import Scorer
+from bagcert.scorers.base import Logits, Scorer
 from bagcert.threats import Footprint
 from bagcert.threats.tracing import trace_footprint
 
@@ -19,8 +17,8 @@ def structural_problems(scorer: Scorer, channels: int) -> Iterator[str]:
             layer = f"Layer '{name}'" if name else "The network"
             yield f"{layer} is in training mode. Call scorer.eval()."
             return
-    if isinstance(scorer, AblationScorer):
-        return  # its classifier mixes whatever one ablation shows it; only running it shows whether it sees no more
+    if not scorer.traceable:
+        return  # only running it shows whether its footprint holds
     try:
         traced = trace_footprint(Logits(scorer), scorer.footprint.image_size, channels)
     except UsageError as error:

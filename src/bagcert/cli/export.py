@@ -8,10 +8,9 @@ import typer
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
+from bagcert.onnx import need_onnx
 from bagcert.onnx.guard import GuardBand
-from bagcert.onnx.packages import need_onnx
 from bagcert.program import versions
-from bagcert.scorers.base import BuiltScorer
 
 
 def export(
@@ -29,11 +28,10 @@ def export(
     if out.suffix != ".onnx":
         raise UsageError(f"expected --out to end in .onnx, got {out}; name it so")
     defense = load(model).against(patch, rule)
-    assert isinstance(defense.scorer, BuiltScorer)
     guard = GuardBand(slack, uncertain)
     digest = defense.card["weights_sha256"]
     origin = {"model": Path(model).name, "weights_sha256": digest, "bagcert": versions()["bagcert"]}
-    graph = export_defense(defense, guard, origin, defense.scorer.config.channels).SerializeToString()
+    graph = export_defense(defense, guard, origin).SerializeToString()
     write_atomically(out, graph)
     size = f"{len(graph) / 2**20:.1f} MiB"
     typer.echo(f"{out}: {model}, {defense.threat.describe()}, {defense.rule.name}, guard band {guard}, {size}")

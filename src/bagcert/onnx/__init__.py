@@ -1,1 +1,19 @@
-"""A defense as one ONNX graph: network, rule and certificate."""
+"""A defense as one ONNX graph: network, rule and certificate.
+
+May import `threats`, `rules`, `scorers` and `defense`. Only `guard` and `pixels` do without the onnx packages.
+"""
+
+from importlib.util import find_spec
+
+from bagcert.errors import UsageError
+
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+def need_onnx() -> None:
+    """Refuse in one line where a package is missing; modules that import them are imported after this call."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"expected {', '.join(PACKAGES)} to be installed, got no {', '.join(missing)}; pip install 'bagcert[all]'"
+        )

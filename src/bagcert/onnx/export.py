@@ -1,19 +1,117 @@
-"""A defense as one ONNX graph, from pixels to certificates: what runs it needs nothing of ours."""
+"""A defense as one ONNX graph, from pixels to certificates: what runs it needs nothing of ours.
+
+Images that have a problem (`bagcert.onnx.pixels`) get no class and no certificate, whatever their scores are.
+"""
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+import numpy as np
 import onnx
 from onnx import compose, helper
 
 from bagcert.defense import Defense
-from bagcert.onnx.certificate import IR_VERSION, ScoreKind, certificate_model
+from bagcert.errors import UsageError
+from bagcert.onnx.graph import OPSET, Graph, Value
 from bagcert.onnx.guard import GuardBand
 from bagcert.onnx.network import Scored, network_model
-from bagcert.onnx.pixels import PROBLEMS
+from bagcert.onnx.pixels import FINE, PROBLEMS
+from bagcert.onnx.rule_graphs import GRAPHS, ScoreValues
+from bagcert.rules import ABSTAIN, Rule
+from bagcert.threats import Regions
+
+IR_VERSION = 10  # the one of OPSET's time, so that any onnxruntime that knows the operators reads the file
+OUTPUTS = {
+    "class": "the class by the rule's own inference; -1 if the image has a problem",
+    "certified": "no patch of the threat, anywhere, changes the class; false if the image has a problem",
+    "answer": "the class if certified, else -1",
+    "lead": "what the worst attack leaves of the lead, in score units; the least int64 if the image has a problem",
+    "weakest": "where the proof is weakest: row, column, height, width in pixels; zeros if the image has a problem",
+    "scores": "the score map; zeros if the image has a problem",
+    "problem": "; ".join(f"{number}: {words}" for number, words in PROBLEMS.items()),
+}
 
 
-def export_defense(defense: Defense, guard: GuardBand, facts: Mapping[str, str], channels: int = 3) -> onnx.ModelProto:
+@dataclass(frozen=True)
+class ScoreKind:
+    """What the rule is told of the scores before it sees any: classes, bounds, guard band."""
+
+    classes: int
+    bounds: tuple[int, int]
+    slack: int = 0
+    guarded: bool = False
+
+    @property
+    def inputs(self) -> list[str]:
+        return ["rule/problem", "rule/values", *(["rule/low", "rule/high"] if self.guarded else [])]
+
+    def integer(self, cells: int) -> "np.dtype[np.signedinteger]":
+        """A type that holds every sum over so many cells, for any scores within the bounds: see `read_scores`."""
+        largest = max(abs(bound) for bound in self.bounds) + self.slack
+        return np.dtype(np.int32 if 8 * cells * largest < 2**31 else np.int64)
+
+
+def certificate_model(rule: Rule, regions: Regions, kind: ScoreKind) -> onnx.ModelProto:
+    """The model that gives what `rule.certify` gives, for images without a problem: the values of OUTPUTS."""
+    if rule.name not in GRAPHS:
+        raise UsageError(f"expected a rule in {', '.join(GRAPHS)} to export, got '{rule.name}'; choose one of these")
+    if rule.masks_for(regions) is not regions:
+        raise UsageError("expected masks built for the threat itself, got others; use defense.against(patch)")
+    graph = Graph(kind.integer(regions.grid[0] * regions.grid[1]))
+    problem, *maps = (graph.named(name) for name in kind.inputs)
+    fine = problem.equals(np.array(FINE))
+    # Without any evidence the rule itself proves nothing, nor does whoever reads the scores.
+    shown = [graph.op("Where", graph.wider(fine, 1, 2, 3), each, np.array(0, np.int32)) for each in maps]
+    given = [graph.cast(each, graph.integer) for each in shown]
+    scores = ScoreValues(*(given if kind.guarded else given * 3))
+    found = GRAPHS[rule.name](graph, scores, regions, kind.classes, kind.bounds)
+    certified = graph.op("And", fine, found.lead.above(0))
+    lead = graph.cast(found.lead, np.int64)
+    weakest = graph.op("Gather", regions.placements.numpy(), found.place, axis=0)
+    results = {
+        "class": graph.op("Where", fine, found.predicted, np.array(ABSTAIN)),
+        "certified": certified,
+        "answer": graph.op("Where", certified, found.predicted, np.array(ABSTAIN)),
+        "lead": graph.op("Where", fine, lead, np.array(np.iinfo(np.int64).min)),
+        "weakest": graph.op("Where", graph.wider(fine, 1), weakest, np.array(0)),
+        "scores": shown[0],
+        "problem": problem,
+    }
+    return finished(graph, kind, (kind.classes, *regions.grid), results)
+
+
+def finished(graph: Graph, kind: ScoreKind, shape: tuple[int, int, int], results: dict[str, Value]) -> onnx.ModelProto:
+    """The model with its inputs and outputs named, for any number of images."""
+    types = {"certified": onnx.TensorProto.BOOL, "scores": onnx.TensorProto.INT32}
+    shapes: dict[str, list[int]] = {"weakest": [4], "scores": list(shape)}
+    problem, *maps = kind.inputs
+    for name, value in results.items():
+        graph.nodes.append(helper.make_node("Identity", [value.name], [name]))
+    model = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "certificate",
+            [
+                helper.make_tensor_value_info(problem, onnx.TensorProto.INT64, ["n"]),
+                *(helper.make_tensor_value_info(name, onnx.TensorProto.INT32, ["n", *shape]) for name in maps),
+            ],
+            [
+                helper.make_tensor_value_info(
+                    name, types.get(name, onnx.TensorProto.INT64), ["n", *shapes.get(name, [])], OUTPUTS[name]
+                )
+                for name in results
+            ],
+            graph.constants,
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def export_defense(defense: Defense, guard: GuardBand, facts: Mapping[str, str]) -> onnx.ModelProto:
     """Network and rule in one graph. `facts` are added to its metadata: digest of the weights, version.
 
     Input `images` [n c h w], float32 in 0..1; outputs for each of the n images as `OUTPUTS` says. An image with a pixel
@@ -21,11 +119,13 @@ def export_defense(defense: Defense, guard: GuardBand, facts: Mapping[str, str],
     keep their answers.
     """
     scorer, step = defense.scorer, defense.scorer.step
+    if scorer.channels is None:
+        raise UsageError("expected a network that says how many channels its images have, got one for any number")
     guard.check(step)
     kind = ScoreKind(len(defense.classes), step.bounds, guard.slack, guarded=bool(guard))
     certificate = certificate_model(defense.rule, defense.regions, kind)  # first: it may refuse, and is quick
     outputs = [name.replace("rule", "network") for name in kind.inputs]
-    network = network_model(Scored(scorer, guard), channels, scorer.footprint.image_size, outputs)
+    network = network_model(Scored(scorer, guard), scorer.channels, scorer.footprint.image_size, outputs)
     network.ir_version = IR_VERSION
     model = compose.merge_models(network, certificate, io_map=list(zip(outputs, kind.inputs, strict=True)))
     helper.set_model_props(model, {**metadata(defense, guard), **facts})

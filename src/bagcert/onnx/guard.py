@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.scorers.steps import STEPS, HeavisideStep, ScoreStep
+from bagcert.scorers.steps import IN_LOGITS, IN_UNITS, STEPS, ScoreStep
 
 MOST_SLACK = 2**30  # a score and its band must fit into 32 bits
 
@@ -34,14 +34,12 @@ class GuardBand:
 
     def check(self, step: ScoreStep) -> None:
         """Refuse the band of another kind of score: a vote has no units, a fixed-point score no threshold."""
-        if self and step.name not in STEPS:
-            raise UsageError(
-                f"expected scores by {', '.join(STEPS)} for a guard band, got '{step.name}'; export without"
-            )
-        votes = isinstance(step, HeavisideStep)
-        if self.slack and votes:
+        if self and step.band is None:
+            banded = ", ".join(name for name, step in STEPS.items() if step.band is not None)
+            raise UsageError(f"expected scores by {banded} for a guard band, got '{step.name}'; export without")
+        if self.slack and step.band == IN_LOGITS:
             raise UsageError("expected --uncertain for a model that votes, got --slack; give the width in logits")
-        if self.uncertain and not votes:
+        if self.uncertain and step.band == IN_UNITS:
             raise UsageError(
                 f"expected --slack for scores by '{step.name}', got --uncertain; give whole units of 1/{step.unit}"
             )

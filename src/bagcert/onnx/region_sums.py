@@ -8,7 +8,7 @@ import torch
 
 from bagcert.onnx.graph import Graph, Value
 from bagcert.threats import Regions
-from bagcert.threats.regions import Family, Intervals, SeparableRegions
+from bagcert.threats.regions import Family, Intervals
 
 
 class RegionSums:
@@ -28,7 +28,7 @@ class RegionSums:
     def inside(self, maps: Value, rank: int) -> Value:
         """Sums over each region; for rectangles by running totals along rows, then columns."""
         graph, leading = self.graph, [0] * (rank - 2)
-        if not isinstance(self.regions, SeparableRegions):
+        if not self.regions.families:
             table = self.regions.masks().flatten(1).T.numpy().astype(graph.integer)
             return graph.op("MatMul", graph.shaped(maps, *leading, len(table)), table)
         ahead = np.array([*leading, 1, 1, *leading, 0, 0])  # a zero before the first row and column

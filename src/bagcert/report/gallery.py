@@ -14,9 +14,10 @@ from bagcert.data import Source
 from bagcert.errors import UsageError
 from bagcert.report.drawing import PALETTE, Picture, picture
 from bagcert.rows.format import Evaluation, Rows
-from bagcert.rows.header import framed_dataset, read_footprint
+from bagcert.rows.header import framed_dataset
 from bagcert.rows.stored_scores import ScoreFiles, scores_folder
 from bagcert.rules import Certificate
+from bagcert.scorers.stored_reach import read_footprint
 from bagcert.threats import Footprint, RegionThreat
 from bagcert.threats.threat import bounding_box
 

@@ -4,19 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from bagcert.data import Dataset, FolderSettings, Framing, load_dataset
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.program import Program
-from bagcert.scorers.ablation import AblationScorer
-from bagcert.scorers.base import BuiltScorer, Scorer
-from bagcert.scorers.residual import ResidualScorer
-from bagcert.scorers.views import Hidden, HidingScorer
-from bagcert.threats import Footprint, Layer
-from bagcert.threats.footprint import pair
+from bagcert.scorers.base import Scorer
 
 
 def describe(
@@ -49,61 +41,9 @@ def describe_scores(scorer: Scorer) -> dict[str, Any]:
             "image_size": list(footprint.image_size),
             "grid": list(footprint.grid),
             "receptive_field": list(footprint.receptive_field),
-            **reach_table(scorer),
+            **scorer.reach(),
         },
     }
-
-
-def reach_table(scorer: Scorer) -> dict[str, Any]:
-    """What makes the footprint: layers, what an ablation keeps, what views hide; nothing where none of them does."""
-    if isinstance(scorer, AblationScorer):
-        return {"kept": list(scorer.config.kept)}
-    if isinstance(scorer, HidingScorer):
-        hidden = scorer.hidden
-        return {"hidden": {"rows": runs(hidden.rows), "columns": runs(hidden.columns)}}
-    return {"layers": layer_table(scorer)} if isinstance(scorer, ResidualScorer) else {}
-
-
-def runs(sets: Tensor) -> list[list[int]]:
-    """First pixel and length of runs of pixels, given as flags [n pixels]."""
-    return [[int(flags.long().argmax()), int(flags.sum())] for flags in sets]
-
-
-def flags(found: list[list[int]], size: int) -> Tensor:
-    """The inverse of `runs`."""
-    pixel = torch.arange(size)
-    return torch.stack([(pixel >= start) & (pixel < start + length) for start, length in found])
-
-
-def read_footprint(table: dict[str, Any]) -> Footprint:
-    """The footprint that a first line describes."""
-    height, width = table["image_size"]
-    if "kept" in table:
-        rows, columns = table["kept"]
-        return Footprint.ablation((rows, columns), (height, width))
-    if "hidden" in table:
-        axes = ((table["hidden"]["rows"], height), (table["hidden"]["columns"], width))
-        return Hidden(*(flags(found, size) for found, size in axes)).footprint
-    layers = [Layer(**{key: (pair[0], pair[1]) for key, pair in layer.items()}) for layer in table["layers"]]
-    return Footprint.of_layers(layers, (height, width))
-
-
-def layer_table(scorer: ResidualScorer) -> list[dict[str, list[int]]]:
-    """Kernel, stride, dilation and padding of the layers that make the footprint, each for rows and columns."""
-    config = scorer.config
-    layers = [Layer(3, 1, 1, 1)]
-    layers += [
-        Layer(kernel, stride, 1, kernel // 2)
-        for kernel, stride in zip(config.kernels, config.block_strides, strict=True)
-    ]
-    rebuilt = Footprint.of_layers(layers, scorer.image_size).branches
-    assert len(rebuilt) == len(scorer.footprint.branches) == 1
-    for mine, theirs in zip(rebuilt, scorer.footprint.branches, strict=True):
-        assert torch.equal(mine.rows, theirs.rows) and torch.equal(mine.columns, theirs.columns)
-    return [
-        {key: list(pair(getattr(layer, key))) for key in ("kernel", "stride", "dilation", "padding")}
-        for layer in layers
-    ]
 
 
 def framed_dataset(name: str, image_size: Sequence[int], data_dir: Path | None) -> Dataset:
@@ -125,7 +65,7 @@ def fitting_dataset(name: str, defense: Defense, data_dir: Path | None) -> Datas
             f"expected the {len(defense.classes)} classes of the model in {name}, got a difference in '{odd[0]}'; "
             "choose the data it was trained on, or name the folders after its classes"
         )
-    channels = defense.scorer.config.channels if isinstance(defense.scorer, BuiltScorer) else dataset.channels
+    channels = defense.scorer.channels or dataset.channels
     if (dataset.image_size, dataset.channels) != ((height, width), channels):
         raise UsageError(
             f"expected images of {channels}x{height}x{width} in {name}, got "

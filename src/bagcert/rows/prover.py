@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bagcert.defense import Defense
-from bagcert.rules import IntegerScores, Masked, TwoMask, read_scores
-from bagcert.rules.masking import covering
-from bagcert.threats import Regions, parse_threat
+from bagcert.rules import IntegerScores
+from bagcert.rules.largest_square import largest_square, squares
+from bagcert.rules.masking import covered
+from bagcert.threats import Regions
 
 
 @contextmanager
@@ -30,8 +33,6 @@ class Prover:
     def __init__(self, defense: Defense) -> None:
         self.defense = defense
         self._device = defense.device
-        self._masks = defense.rule.masks if isinstance(defense.rule, Masked | TwoMask) else None
-        self._squares: list[Regions] | None = None
 
     def results(self, scores: IntegerScores, detailed: bool) -> list[list[Any]]:
         """One entry for each image, as `rows.py` describes them."""
@@ -59,29 +60,16 @@ class Prover:
 
     def sides(self, scores: IntegerScores, certified: Tensor) -> Tensor:
         """The side of the largest certified square, int64 [b]; 0 where there is none. Masks stay those of the rule."""
-        if self._squares is None:
-            self._squares = self._fitting_squares()
-        sides = torch.zeros(len(scores.values), dtype=torch.int64, device=scores.values.device)
-        if isinstance(self.defense.rule, TwoMask):  # certified: all masks withstand, and so does what lies inside them
-            sides[certified] = len(self._squares)
-            rest = (~certified).nonzero().flatten()
-            scores = read_scores(scores.values[rest], scores.bounds)
-        else:
-            rest = torch.arange(len(sides), device=sides.device)
-        for side, regions in enumerate(self._squares, start=1):
-            proven = self.defense.rule.certify(scores, regions, exact=False).certified
-            if self._masks is None and not bool(proven.any()):
-                break  # no larger one either; a masking rule's bound may fail for a side and hold for a larger one
-            sides[rest[proven]] = side
-        return sides
+        return largest_square(self.defense.rule, scores, self._squares, torch.where(certified, self._inside, 0))
 
-    def _fitting_squares(self) -> list[Regions]:
-        """The footprints of every square from 1x1 on, up to what the rule's masks cover."""
-        size, found = self.defense.threat.image_size, []
-        for side in range(1, min(size) + 1):
-            threat = parse_threat(f"{side}x{side}", size)
-            regions = self.defense.scorer.footprint.regions(threat).maximal().to(self._device)
-            if self._masks is not None and not bool(covering(regions, self._masks.to(self._device)).any(dim=1).all()):
-                break
-            found.append(regions)
-        return found
+    @cached_property
+    def _squares(self) -> list[tuple[int, Regions]]:
+        return list(squares(self.defense.rule, self.defense.scorer.footprint, self._device))
+
+    @cached_property
+    def _inside(self) -> int:
+        """The largest square inside the threat, which a nested rule certifies together with the threat; else 0."""
+        if not self.defense.rule.nested:
+            return 0
+        inside = takewhile(lambda square: covered(square[1], self.defense.regions), self._squares)
+        return len(list(inside))

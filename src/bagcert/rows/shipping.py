@@ -15,9 +15,8 @@ from bagcert.rows.accuracy import accuracies
 from bagcert.rows.format import Evaluation, read_rows
 from bagcert.rows.header import describe
 from bagcert.rows.write import Plan, write_rows
-from bagcert.rules import NAMED_RULES, Unanimous
+from bagcert.rules import rules_for
 from bagcert.scorers import Scorer
-from bagcert.scorers.views import HidingScorer
 from bagcert.scorers.weights import CONFIG, WEIGHTS, load_scorer, rounded
 
 PATCHES = ("2x2", "5x5", "8x8", "10x10", "1x24", "24x1")
@@ -29,10 +28,9 @@ def evaluations_for(scorer: Scorer, own: Evaluation) -> list[Evaluation]:
 
     Votes have all rules but that of views, the rest their own and `two-mask`.
     """
-    if isinstance(scorer, HidingScorer):
-        rules = [Unanimous.name]
-    else:
-        rules = list(NAMED_RULES) if scorer.step.bounds == (0, 1) else list(dict.fromkeys([own.rule, "two-mask"]))
+    rules = rules_for(scorer.views)
+    if not scorer.views and scorer.step.bounds != (0, 1):
+        rules = list(dict.fromkeys([own.rule, "two-mask"]))
     sides = {patch: tuple(int(side) for side in patch.split("x")) for patch in PATCHES}
     height, width = scorer.footprint.image_size
     fitting = [patch for patch, (high, wide) in sides.items() if high <= height and wide <= width]

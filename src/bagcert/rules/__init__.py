@@ -1,4 +1,7 @@
-"""How scores become a class, and what each way can prove: one file per rule."""
+"""How scores become a class, and what each way can prove: one file per rule, and one row in `RULES`.
+
+May import `threats`, and what every package may.
+"""
 
 from bagcert.errors import UsageError, unknown_name
 from bagcert.rules.masked import Masked
@@ -9,8 +12,8 @@ from bagcert.rules.sums import EveryRegion, LargestRegion
 from bagcert.rules.two_mask import TwoMask
 from bagcert.rules.unanimous import Unanimous
 
-NAMED_RULES: dict[str, type[LargestRegion] | type[EveryRegion] | type[Masked] | type[TwoMask]] = {
-    rule.name: rule for rule in (LargestRegion, EveryRegion, Masked, TwoMask)
+RULES: dict[str, type[Rule]] = {
+    rule.name: rule for rule in (LargestRegion, EveryRegion, Masked, TwoMask, Monotone, Unanimous)
 }
 
 
@@ -18,18 +21,23 @@ def find_rule(rule: str | Rule) -> Rule:
     """A rule by its name with default settings, or the rule given."""
     if isinstance(rule, Rule):
         return rule
-    if rule == Monotone.name:
-        raise UsageError("expected an aggregator for rule 'monotone', got none; pass rule=Monotone(aggregate)")
-    if rule == Unanimous.name:
-        return Unanimous()  # not a named rule: it takes only the scores of views
-    if str(rule) not in NAMED_RULES:
-        raise unknown_name("rule", str(rule), [*NAMED_RULES, Monotone.name, Unanimous.name])
-    return NAMED_RULES[rule]()
+    if str(rule) not in RULES:
+        raise unknown_name("rule", str(rule), RULES)
+    kind = RULES[rule]
+    if kind.asks is not None:
+        words, argument = kind.asks
+        raise UsageError(f"expected {words} for rule '{rule}', got none; pass rule={kind.__name__}({argument})")
+    return kind()
+
+
+def rules_for(views: bool) -> list[str]:
+    """The names that alone make a rule for scores of views, or for any other scores."""
+    return [name for name, kind in RULES.items() if kind.asks is None and kind.needs_views == views]
 
 
 __all__ = [
     "ABSTAIN",
-    "NAMED_RULES",
+    "RULES",
     "Bounds",
     "Certificate",
     "EveryRegion",
@@ -43,6 +51,7 @@ __all__ = [
     "capped_sum",
     "find_rule",
     "read_scores",
+    "rules_for",
     "trimmed_sum",
     "weighted_sum",
 ]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.rules.masking import needed_cover, pieces
-from bagcert.rules.rule import Certificate, Rule, own, weakest
+from bagcert.rules.masking import MaskingRule, needed_cover, pieces, second_masks
+from bagcert.rules.rule import Certificate, own, rivals_only, weakest
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.sums import outside, sums
 from bagcert.threats import Regions
@@ -19,7 +19,7 @@ LARGEST_DENOMINATOR = 1024  # sums stay below 2**52, so that times this they fit
 
 @final
 @dataclass(frozen=True, eq=False)
-class Masked(Rule):
+class Masked(MaskingRule):
     """Detect and mask: a class whose heaviest mask holds more than the share T of its sum loses that mask.
 
     Inference, for every class c on its own: let S_c be its sum and M_c the sum in its heaviest mask. The class counts
@@ -46,6 +46,7 @@ class Masked(Rule):
     threshold: Fraction | int | str = 0
     masks: Regions | None = None
     name: ClassVar[str] = "masked"
+    nested: ClassVar[bool] = False  # inside a smaller footprint less of a mask is the attacker's, so LB may be smaller
 
     def __post_init__(self) -> None:
         try:
@@ -63,8 +64,10 @@ class Masked(Rule):
         """T as numerator and denominator."""
         return Fraction(self.threshold).as_integer_ratio()
 
-    def _masks(self, regions: Regions) -> Regions:
-        return regions if self.masks is None else self.masks.to(regions.sizes.device)
+    def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
+        """Those of T = 0, whatever T is."""
+        least = second_masks(own(scores.low, classes), regions, self.masks_for(regions))[0].long()
+        return rivals_only(least[:, None] - outside(scores.high, regions).long(), classes)
 
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
         low, _ = scores.need_bounds(self.name)
@@ -72,7 +75,7 @@ class Masked(Rule):
             raise UsageError(f"expected scores of at least 0 for rule 'masked', got bounds from {low}; shift them")
         part, whole = self.share
         total = sums(scores.values).long()
-        heaviest = self._masks(regions).sums(scores.values).amax(dim=2).long()
+        heaviest = self.masks_for(regions).sums(scores.values).amax(dim=2).long()
         return torch.where(heaviest * whole > total * part, total - heaviest, total).argmax(dim=1)
 
     def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
@@ -86,7 +89,7 @@ class Masked(Rule):
 
     def _lower_bound(self, maps: Tensor, regions: Regions, always: bool) -> Tensor:
         """LB_ŷ for each image's map [b i j] and each region of the attacker: [b v]."""
-        masks = self._masks(regions)
+        masks = self.masks_for(regions)
         needed_cover(regions, masks)  # refuses a threat larger than the masks
         attacked = regions.masks()
         touches = masks.sums(attacked.to(torch.int64)) > 0  # v n

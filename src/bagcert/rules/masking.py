@@ -1,15 +1,48 @@
-"""What is left after two masks are taken away: the search that masking rules share."""
+"""Rules whose inference takes masks away: the masks themselves, and what is left outside two of them."""
+
+from dataclasses import replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.program import at_once
+from bagcert.rules.rule import Rule
 from bagcert.rules.sums import outside
 from bagcert.threats import Regions
 
 # Map cells (or masks) of the rows held at a time; see CHUNK_CELLS.
 ROW_CELLS = {"cpu": 2**18, "cuda": 2**25}
+
+
+class MaskingRule(Rule):
+    """A rule with masks: the maximal footprints of the one threat that it is built for.
+
+    Until it is built, the footprints at hand are its masks. A threat is covered if each of its footprints lies inside
+    a mask.
+    """
+
+    masks: Regions | None
+
+    @property
+    def built(self) -> bool:  # type: ignore[override]
+        return self.masks is not None
+
+    def built_for(self, regions: Regions) -> Self:
+        return self if self.masks is not None else replace(self, masks=regions)  # type: ignore[type-var]
+
+    def unbuilt(self) -> Self:
+        return replace(self, masks=None)  # type: ignore[type-var]
+
+    def masks_for(self, regions: Regions) -> Regions:
+        return regions if self.masks is None else self.masks.to(regions.sizes.device)
+
+    def covers(self, regions: Regions) -> bool:
+        return covered(regions, self.masks_for(regions))
+
+    def need_cover(self, regions: Regions) -> None:
+        needed_cover(regions, self.masks_for(regions))
 
 
 def outside_pairs(maps: Tensor, first: Tensor, masks: Regions) -> Tensor:
@@ -31,6 +64,18 @@ def least_pairs(maps: Tensor, rows: Tensor, first: Tensor, masks: Regions) -> Te
     return least
 
 
+def second_masks(maps: Tensor, regions: Regions, masks: Regions) -> tuple[Tensor, Tensor]:
+    """Of maps [b i j], what each region and the second mask that takes most leave, and that mask: two [b n]."""
+    count = len(maps) * len(regions)
+    least = torch.empty(count, dtype=maps.dtype, device=maps.device)
+    second = torch.empty(count, dtype=torch.int64, device=maps.device)
+    for part in pieces(count, masks, maps.device):
+        taken = regions.masks(part % len(regions))
+        left = outside(maps[part // len(regions)].masked_fill(taken, 0), masks)
+        least[part], second[part] = left.min(dim=1)
+    return least.view(len(maps), -1), second.view(len(maps), -1)
+
+
 def pieces(rows: int, masks: Regions, device: torch.device, width: int = 1) -> list[Tensor]:
     """Row numbers in pieces that fit into memory, each row holding `width` maps."""
     cells = at_once(ROW_CELLS, device)
@@ -41,6 +86,11 @@ def pieces(rows: int, masks: Regions, device: torch.device, width: int = 1) -> l
 def covering(regions: Regions, masks: Regions) -> Tensor:
     """Bool [regions, masks]: does the mask hold the whole region?"""
     return masks.sums(regions.masks().to(torch.int64)) == regions.sizes[:, None]
+
+
+def covered(regions: Regions, masks: Regions) -> bool:
+    """Does every region lie inside a mask?"""
+    return regions is masks or bool(covering(regions, masks).any(dim=1).all())
 
 
 def needed_cover(regions: Regions, masks: Regions) -> Tensor | None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.rules.rule import Certificate, Rule, own, rivals_only
 from bagcert.rules.scores import IntegerScores
+from bagcert.rules.sums import EveryRegion
 from bagcert.threats import Regions
 
 Aggregator = Callable[[Tensor], Tensor]  # int64 [m i j] -> int64 [m]
@@ -28,6 +29,7 @@ class Monotone(Rule):
 
     aggregate: Aggregator
     name: ClassVar[str] = "monotone"
+    asks: ClassVar[tuple[str, str] | None] = ("an aggregator", "aggregate")
 
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
         return self._aggregated(scores.values).argmax(dim=1)
@@ -47,6 +49,10 @@ class Monotone(Rule):
             lead, rival = torch.where(worse, here, lead), torch.where(worse, closest, rival)
             region = torch.where(worse, index, region)
         return Certificate(predicted, lead > 0, lead, regions.placements[region], None, rival)
+
+    def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
+        """Those of plain sums, whatever g is: g itself takes one pass per placement."""
+        return EveryRegion().leads(scores, classes, regions)
 
     def _aggregated(self, maps: Tensor) -> Tensor:
         """g of every class's map, [b k]."""

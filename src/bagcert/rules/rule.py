@@ -78,9 +78,17 @@ class Rule(ABC):
 
     `regions` are those of the threat. A placement whose region lies inside another region can do no more than the
     larger one, so the maximal regions suffice (`Regions.maximal`), and callers pass only those.
+
+    A rule says here what other parts need to know of it; none of them asks which rule it is. What only some parts can
+    do with a rule stands in a table there, by the rule's name: the goal of an attack (`bagcert.attacks.goals`), the
+    ONNX graph (`bagcert.onnx.rule_graphs`), the second opinion (`bagcert.rows.verify.conditions`).
     """
 
     name: ClassVar[str]
+    asks: ClassVar[tuple[str, str] | None] = None  # what its name alone leaves open: in words, and as an argument
+    needs_views: ClassVar[bool] = False  # takes scores of views whose scorer promises that unanimous ones agree
+    nested: ClassVar[bool] = True  # of exact scores: what it certifies a threat for, it does for every threat inside
+    built: bool = True  # false of a masking rule without masks
 
     @final
     @torch.no_grad()
@@ -111,6 +119,47 @@ class Rule(ABC):
     def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor | None:
         """Bool [b k]: the classes that can influence the certificate of each image; None: all of them."""
         return None
+
+    def built_for(self, regions: Regions) -> "Rule":
+        """The rule with masks for these footprints; itself if it has no masks, or has some already."""
+        return self
+
+    def unbuilt(self) -> "Rule":
+        """The rule without the masks that it was built with; itself if it has none."""
+        return self
+
+    def masks_for(self, regions: Regions) -> Regions:
+        """What the inference takes away when the threat has these footprints: its own masks, or the footprints."""
+        return regions
+
+    def covers(self, regions: Regions) -> bool:
+        """Can it say anything of a threat with these footprints? A masking rule cannot beyond its masks."""
+        return True
+
+    def need_cover(self, regions: Regions) -> None:  # noqa: B027 (without masks nothing has to be covered)
+        """Refuse footprints that the rule does not cover."""
+
+    def need_views(self, promised: bool) -> None:
+        """Refuse scores that promise no agreement of unanimous views, if the proof takes it for granted."""
+        if self.needs_views and not promised:
+            raise UsageError(
+                f"expected a network of views for rule '{self.name}', got scores that promise no agreement; "
+                "use another rule"
+            )
+
+    def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
+        """What each placement leaves of the proof of each image's class over every rival, [b k n].
+
+        The less, the better a place to attack. The class's own entries are out of the way (`rivals_only`); if one
+        `rival` of each image is given, those of the others may be too.
+        """
+        raise UsageError(
+            f"expected a rule that says what each placement leaves of its proof, got '{self.name}'; define its leads"
+        )
+
+    def least_leads(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
+        """The least lead of each image's class over every rival, wherever the patch sits: [b k]."""
+        return self.leads(scores, classes, regions).amin(dim=2)
 
     @abstractmethod
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor: ...

@@ -29,7 +29,7 @@ class IntegerScores:
     def guarded(self) -> bool:
         return self.low is not self.values
 
-    def part(self, index: slice | tuple[Tensor, Tensor]) -> "IntegerScores":
+    def part(self, index: slice | Tensor | tuple[Tensor, Tensor]) -> "IntegerScores":
         """The scores of some images, or of some images and classes."""
         if not self.guarded:
             values = self.values[index]

@@ -29,13 +29,19 @@ class LargestRegion(Rule):
         return sums(scores.values).argmax(dim=1)
 
     def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
-        low, high = scores.need_bounds(self.name)
         predicted = self._predict(scores, regions)
-        size, place = regions.sizes.max(dim=0)
-        leads = (own(sums(scores.low), predicted)[:, None] - sums(scores.high)).long() - 2 * (high - low) * size
-        certificate = weakest(leads[:, :, None], predicted, regions)
-        region = regions.placements[place].expand(len(predicted), 4).clone()
+        certificate = weakest(self.least_leads(scores, predicted, regions)[:, :, None], predicted, regions)
+        region = regions.placements[regions.sizes.max(dim=0).indices].expand(len(predicted), 4).clone()
         return Certificate(predicted, certificate.certified, certificate.lead, region, None, certificate.weakest_class)
+
+    def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
+        """Those of Condition 3.2, for this one has no placements."""
+        return EveryRegion().leads(scores, classes, regions)
+
+    def least_leads(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
+        low, high = scores.need_bounds(self.name)
+        ahead = (own(sums(scores.low), classes)[:, None] - sums(scores.high)).long()
+        return rivals_only(ahead - 2 * (high - low) * regions.sizes.max(), classes)
 
 
 @final
@@ -58,7 +64,7 @@ class EveryRegion(Rule):
 
     def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
         predicted = self._predict(scores, regions)
-        found = weakest(self._leads(scores, predicted, regions), predicted, regions)
+        found = weakest(self.leads(scores, predicted, regions), predicted, regions)
         return found if exact else Certificate(predicted, found.certified)
 
     def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor:
@@ -93,13 +99,13 @@ class EveryRegion(Rule):
         parts = self._parts(scores, regions)
         ranks = []
         for part, mine in zip(parts, torch.split(classes, [len(part.values) for part in parts]), strict=True):
-            leads = rivals_only(self._leads(part, mine, regions), mine)  # b k n
+            leads = self.leads(part, mine, regions)  # b k n
             ranks.append(1 + (leads <= 0).sum(dim=1).amax(dim=1))
         return torch.cat(ranks)
 
-    def _leads(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
-        """What the worst attack leaves of the lead of each image's class over every class, for each region: [b k n]."""
-        return self._kept(scores, classes, regions)[:, None] - outside(scores.high, regions)
+    def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
+        """What the worst attack leaves of the lead of each image's class over every rival, for each region: [b k n]."""
+        return rivals_only(self._kept(scores, classes, regions)[:, None] - outside(scores.high, regions), classes)
 
     def _kept(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
         """The sum that each image's class keeps outside each region, less what a rival can gain inside it: [b n]."""

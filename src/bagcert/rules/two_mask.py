@@ -6,8 +6,8 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from bagcert.rules.masking import least_pairs, needed_cover, outside_pairs, pieces
-from bagcert.rules.rule import Certificate, Rule, own, rivals_only
+from bagcert.rules.masking import MaskingRule, least_pairs, needed_cover, outside_pairs, pieces, second_masks
+from bagcert.rules.rule import Certificate, own, rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.sums import outside, sums
 from bagcert.threats import Regions
@@ -15,7 +15,7 @@ from bagcert.threats import Regions
 
 @final
 @dataclass(frozen=True, eq=False)
-class TwoMask(Rule):
+class TwoMask(MaskingRule):
     """The consistent class under the masks, certified if it wins under every pair of masks.
 
     Inference. A class is *consistent* if there is a mask under which it wins whatever second mask is added (winning is
@@ -40,15 +40,24 @@ class TwoMask(Rule):
     masks: Regions | None = None
     name: ClassVar[str] = "two-mask"
 
-    def _masks(self, regions: Regions) -> Regions:
-        return regions if self.masks is None else self.masks.to(regions.sizes.device)
+    def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
+        """The least Σ Δ outside the region and any second mask; of one `rival` alone in a k-th of the time."""
+        masks = self.masks_for(regions)
+        if rival is None:
+            delta = own(scores.low, classes)[:, None] - scores.high
+            least = second_masks(delta.flatten(0, 1), regions, masks)[0]
+            return rivals_only(least.view(*delta.shape[:2], -1), classes)
+        least = second_masks(own(scores.low, classes) - own(scores.high, rival), regions, masks)[0]
+        leads = torch.full_like(least, torch.iinfo(least.dtype).max)[:, None].repeat(1, scores.values.shape[1], 1)
+        leads[torch.arange(len(leads), device=leads.device), rival] = least
+        return leads
 
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
-        masks = self._masks(regions)
+        masks = self.masks_for(regions)
         return consistent_class(scores.values, outside(scores.values, masks), masks)
 
     def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
-        masks = self._masks(regions)
+        masks = self.masks_for(regions)
         covers = needed_cover(regions, masks)
         remaining = outside(scores.values, masks)  # b k n
         predicted = consistent_class(scores.values, remaining, masks)
@@ -74,7 +83,7 @@ class TwoMask(Rule):
         plain = sums(scores.values).argmax(dim=1)
         least = scores.low.flatten(1).amin(dim=1)
         mine = own(scores.low, plain) - least[:, None, None]
-        heaviest = self._masks(regions).sums(mine).amax(dim=1)
+        heaviest = self.masks_for(regions).sums(mine).amax(dim=1)
         floor = sums(mine) - 2 * heaviest + least * mine[0].numel()
         return sums(scores.high) >= floor[:, None]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.rules.rule import Certificate, Rule, own
+from bagcert.rules.rule import Certificate, Rule, own, rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.sums import sums
 from bagcert.threats import Regions
@@ -34,6 +34,7 @@ class Unanimous(Rule):
     """
 
     name: ClassVar[str] = "unanimous"
+    needs_views: ClassVar[bool] = True
 
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
         _, most = scores.need_bounds(self.name)
@@ -52,17 +53,22 @@ class Unanimous(Rule):
         rivals[torch.arange(len(rivals), device=rivals.device), predicted] = -1
         return Certificate(predicted, lead > 0, lead, regions.placements[place], None, rivals.argmax(dim=1))
 
+    def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
+        """By the witnesses of each placement first.
+
+        Most placements of an image that is not certified have none; of these, those come first where the best view
+        that hides the patch decides least for the class.
+        """
+        _, most = scores.need_bounds(self.name)
+        hide = ~regions.masks().flatten(1)  # n views
+        counts = own(scores.values, classes).flatten(1)
+        best = torch.stack([torch.where(hide, each, -1).amax(dim=1) for each in counts])
+        weakness = self.witnesses(scores, classes, regions) * (most + 2) + best
+        return rivals_only(weakness[:, None].repeat(1, scores.values.shape[1], 1), classes)
+
     def witnesses(self, scores: IntegerScores, predicted: Tensor, regions: Regions) -> Tensor:
         """How many views hide each placement and are unanimous about the predicted class, int64 [b n]."""
         _, most = scores.need_bounds(self.name)
         agree = (own(scores.values, predicted) == most).flatten(1)
         hide = ~regions.masks().flatten(1)  # n views
         return (agree.double() @ hide.T.double()).long()  # counts below 2**53 are exact
-
-
-def need_views(rule: Rule, promised: bool) -> None:
-    """Refuse `unanimous` if nothing promises that unanimous views agree: its certificates would mean nothing."""
-    if isinstance(rule, Unanimous) and not promised:
-        raise UsageError(
-            "expected a network of views for rule 'unanimous', got scores that promise no agreement; use another rule"
-        )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bagcert.errors import UsageError
 from bagcert.program import at_once
-from bagcert.scorers.base import BuiltScorer, NetworkConfig
+from bagcert.scorers.base import LOGITS, BuiltScorer, NetworkConfig
 from bagcert.scorers.classifier import Classifier, ClassifierShape
 from bagcert.scorers.steps import SoftmaxStep, ThresholdStep
 from bagcert.shapes import Images, Scores
@@ -60,6 +60,10 @@ class AblationScorer(BuiltScorer):
     Any rule works on these votes; the paper's is `largest-region`, but for ties.
     """
 
+    traceable: ClassVar[bool] = False  # its classifier mixes all it is shown, which is one ablation
+    alike: ClassVar[bool] = True  # to columns all rows look alike
+    piecewise: ClassVar[bool] = True
+    trains: ClassVar[str] = LOGITS
     config: AblationConfig
     rows: Tensor  # bool [i h]: the rows that an ablation in row i of the map keeps
     columns: Tensor  # bool [j w]
@@ -74,6 +78,13 @@ class AblationScorer(BuiltScorer):
         self.register_buffer("rows", seen.rows, persistent=False)
         self.register_buffer("columns", seen.columns, persistent=False)
 
+    @property
+    def passes(self) -> int:
+        return len(self.rows) * len(self.columns)
+
+    def reach(self) -> dict[str, Any]:
+        return {"kept": list(self.config.kept)}
+
     def forward(self, images: Images) -> Scores:
         """The soft scores; in training the logits of one ablation, drawn for the whole batch, as a map of one entry."""
         if not self.training:
@@ -84,6 +95,14 @@ class AblationScorer(BuiltScorer):
     def logits(self, images: Images) -> Tensor:
         every = torch.arange(len(self.rows) * len(self.columns), device=images.device)
         return self.logits_of(images, every).view(images.shape[0], -1, len(self.rows), len(self.columns))
+
+    def logits_at(self, images: Images, wanted: Tensor) -> Tensor:
+        """Zeros for what is not wanted, unless another image wants more."""
+        most = int(wanted.sum(dim=1).max())
+        ablations = wanted.byte().argsort(dim=1, descending=True, stable=True)[:, :most]  # b most
+        found = self.logits_of(images, ablations)
+        blank = found.new_zeros(*found.shape[:2], wanted.shape[1])
+        return blank.scatter(2, ablations[:, None].expand_as(found), found).view(*found.shape[:2], *self.footprint.grid)
 
     def logits_of(self, images: Images, ablations: Tensor) -> Tensor:
         """The logits of some ablations, numbered row by row: [n], or [b n] for each image its own, to [b k n].

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from bagcert.scorers.steps import ScoreStep
 from bagcert.shapes import Images, Scores
 from bagcert.threats import Footprint, Threat
 
+SCORES, LOGITS, MARGINS = "scores of regions", "logits of whole images", "margins"  # that a loss may read
+
 
 class Scorer(nn.Module, ABC):
     """Score all regions of an image in one forward pass: f_θ of section 3.2."""
@@ -20,6 +22,29 @@ class Scorer(nn.Module, ABC):
     footprint: Footprint  # which scores a patch can reach
     step: ScoreStep
     own_type: ClassVar[str] = ""  # what scores are computed in, where that is not for the caller to say
+    views: ClassVar[bool] = False  # scores are those of `bagcert.scorers.views`; logits only steer attacks
+    traceable: ClassVar[bool] = True  # its layers, followed one by one, keep positions apart
+    alike: ClassVar[bool] = False  # many placements reach the same scores
+    piecewise: ClassVar[bool] = False  # `logits_at` runs only what is asked for
+    croppable: bool = False  # `window_logits` scores part of an image as the whole image would
+    channels: int | None = None  # of the images that it takes; None: any number
+
+    @property
+    def passes(self) -> int:
+        """How often a network is run for one image; networks side by side are one."""
+        return 1
+
+    def reach(self) -> dict[str, Any]:
+        """What makes the footprint, in numbers that rows keep (`stored_reach` reads them); {}: not known."""
+        return {}
+
+    def window_logits(self, windows: Images, pixels: Tensor) -> Tensor:
+        """The logits of windows [n c h w] that show the pixels [n hw] of the flat image."""
+        raise UsageError("expected a network that scores parts of an image, got one that takes whole images only")
+
+    def logits_at(self, images: Images, wanted: Tensor) -> Tensor:
+        """The logits [b k i j], of which only those at `wanted`, bool [b ij], need be right."""
+        return self.logits(images)
 
     @abstractmethod
     def logits(self, images: Images) -> Tensor:
@@ -62,9 +87,26 @@ class BuiltScorer(Scorer):
     """A scorer that its config rebuilds: what training makes, and what a run folder holds."""
 
     config: NetworkConfig
+    trains: ClassVar[str] = SCORES  # what it gives to the loss in training
+
+    @property
+    def channels(self) -> int:  # type: ignore[override]
+        return self.config.channels
 
     def begin_step(self, progress: float) -> None:
         """Told before each training step which share of all steps is done."""
+
+
+class Logits(nn.Module):
+    """A scorer as a plain network, for tools that trace or export one: the scores before the score step."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        super().__init__()
+        self.scorer = scorer
+        self.training = False  # this module's; the scorer keeps its own mode
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.scorer.logits(images)
 
 
 class Normalize(nn.Module):

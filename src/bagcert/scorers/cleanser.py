@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from bagcert.errors import UsageError
 from bagcert.program import at_once
-from bagcert.scorers.base import Normalize
+from bagcert.scorers.base import LOGITS, Normalize
 from bagcert.scorers.classifier import Classifier, ClassifierShape
 from bagcert.scorers.views import HidingConfig, HidingScorer
 from bagcert.shapes import Images, Scores
@@ -58,6 +58,7 @@ class CleanserScorer(HidingScorer):
     each placement, by the same proof; so it certifies all that theirs does.
     """
 
+    trains: ClassVar[str] = LOGITS
     config: CleanserConfig
 
     def __init__(
@@ -68,6 +69,10 @@ class CleanserScorer(HidingScorer):
         self.normalize = Normalize(mean, std, config.channels)
         self.classifier = Classifier(config.classifier)
         self.hide(config.patch, image_size)
+
+    @property
+    def passes(self) -> int:
+        return len(self.hidden) * (len(self.hidden) + 1) // 2
 
     @property
     def questions(self) -> int:

@@ -54,6 +54,10 @@ class EnsembleScorer(ResidualScorer):
         super().__init__(config, image_size, mean, std)
         self.others = nn.ModuleList(ResidualScorer(config, image_size, mean, std) for _ in range(config.members - 1))
 
+    @property
+    def passes(self) -> int:
+        return 2 if self.config.mirrored else 1
+
     def forward(self, images: Images) -> Scores:
         """In training the scores of one member after the other, [members*b k i j]."""
         if not self.training:

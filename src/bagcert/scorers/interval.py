@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from bagcert.errors import UsageError
 from bagcert.program import at_once, full_precision
-from bagcert.scorers.base import Normalize
+from bagcert.scorers.base import MARGINS, Normalize
 from bagcert.scorers.views import HidingConfig, HidingScorer
 from bagcert.shapes import Images, Scores
 
@@ -145,6 +145,7 @@ class IntervalScorer(HidingScorer):
     """
 
     own_type: ClassVar[str] = "float64"
+    trains: ClassVar[str] = MARGINS
     config: IntervalConfig
     opened: Tensor  # how far the hidden rectangles are open in training, 0 to 1
 
@@ -168,6 +169,11 @@ class IntervalScorer(HidingScorer):
         self.head = nn.Linear(config.features, config.classes)
         self.register_buffer("opened", torch.ones(()), persistent=False)
         self.hide(config.patch, image_size)
+
+    @property
+    def passes(self) -> int:
+        """An interval pass, which carries two numbers for each, is one."""
+        return len(self.hidden) + 1
 
     @property
     def questions(self) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer, NetworkConfig, Normalize, conv_norm
 from bagcert.scorers.steps import score_step
+from bagcert.scorers.stored_reach import layer_table
 from bagcert.shapes import Images
 from bagcert.threats import Footprint, Layer
 
@@ -137,19 +138,25 @@ class ResidualScorer(BuiltScorer):
         self.head = nn.Conv2d(widths[-1], config.classes, kernel_size=1)
         # From the numbers that built the layers, so that R(l) cannot drift from the network. The 3x3 convolution of a
         # block is its widest part: shortcut and 1x1 convolutions see the middle of what it sees.
-        layers = [Layer(kernel=3, stride=1, dilation=1, padding=1)]
+        self.layers = [Layer(kernel=3, stride=1, dilation=1, padding=1)]
         for kernel, stride in zip(config.kernels, config.block_strides, strict=True):
-            layers.append(Layer(kernel=kernel, stride=stride, dilation=1, padding=kernel // 2))
-        self.footprint = Footprint.of_layers(layers, image_size=image_size)
+            self.layers.append(Layer(kernel=kernel, stride=stride, dilation=1, padding=kernel // 2))
+        self.footprint = Footprint.of_layers(self.layers, image_size=image_size)
         self.complete = config.complete
         start = 0.02 * torch.randn(widths[self.complete + 1], *self.footprint.grid) if config.positions else None
         self.positions = nn.Parameter(start) if start is not None else None
+
+    @property
+    def croppable(self) -> bool:  # type: ignore[override]
+        return set(self.config.block_strides) == {1}
+
+    def reach(self) -> dict[str, Any]:
+        return {"layers": layer_table(self.layers)}
 
     def logits(self, images: Images) -> Tensor:
         return self._logits(images, self.positions)
 
     def window_logits(self, windows: Images, pixels: Tensor) -> Tensor:
-        """The logits of windows [n c h w] that show the pixels [n hw] of the flat image; for networks of stride 1."""
         if self.positions is None:
             return self._logits(windows, None)
         shown = self.positions.flatten(1)[:, pixels].transpose(0, 1)  # n features hw

@@ -12,6 +12,8 @@ from torch import Tensor
 from bagcert.errors import unknown_name
 from bagcert.shapes import Scores
 
+IN_UNITS, IN_LOGITS = "units", "logits"  # a guard band of units around each score, or of logits around 0
+
 
 class ScoreStep(ABC):
     """The last layer of a scorer, in its two forms."""
@@ -19,6 +21,7 @@ class ScoreStep(ABC):
     name: str
     unit: int  # this integer stands for the score 1.0
     bounds: tuple[int, int]  # no integer score lies outside, whatever the image
+    band: str | None = IN_UNITS  # how a guard band around its scores is given; None: there is none
 
     @abstractmethod
     def soft(self, logits: Tensor) -> Scores:
@@ -40,6 +43,7 @@ class HeavisideStep(ScoreStep):
     name = "heaviside"
     unit = 1
     bounds = (0, 1)
+    band = IN_LOGITS
 
     def soft(self, logits: Tensor) -> Scores:
         logits = logits.float()
@@ -125,6 +129,7 @@ class ThresholdStep(ScoreStep):
     name = "threshold"
     unit = 1
     bounds = (0, 1)
+    band = None
 
     def __init__(self, theta: float) -> None:
         self.theta = theta
@@ -156,6 +161,7 @@ class CountStep(ScoreStep):
 
     name = "count"
     unit = 1
+    band = None
 
     def __init__(self, most: int) -> None:
         self.bounds = (0, most)

@@ -3,6 +3,7 @@
 import copy
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer, NetworkConfig
 from bagcert.scorers.steps import CountStep
 from bagcert.shapes import Images, Scores
-from bagcert.threats import Footprint, RectangleThreat, RegionThreat, Threat
+from bagcert.threats import Footprint, Threat
 from bagcert.threats.footprint import Branch
 from bagcert.threats.threat import Size
 
@@ -68,6 +69,17 @@ def intervals(patch: int, size: int, most: int) -> Tensor:
     return (pixel >= starts[:, None]) & (pixel < starts[:, None] + length)
 
 
+def runs(sets: Tensor) -> list[list[int]]:
+    """First pixel and length of runs of pixels, given as flags [n pixels]."""
+    return [[int(flags.long().argmax()), int(flags.sum())] for flags in sets]
+
+
+def flags(found: list[list[int]], size: int) -> Tensor:
+    """The inverse of `runs`."""
+    pixel = torch.arange(size)
+    return torch.stack([(pixel >= start) & (pixel < start + length) for start, length in found])
+
+
 class HidingConfig(NetworkConfig):
     """Of a network whose views hide rectangles."""
 
@@ -82,8 +94,13 @@ class HidingScorer(BuiltScorer):
     and the largest width.
     """
 
+    views: ClassVar[bool] = True
+    alike: ClassVar[bool] = True  # all patches behind one mask look alike to its view
     config: HidingConfig
     hidden: Hidden
+
+    def reach(self) -> dict[str, Any]:
+        return {"hidden": {"rows": runs(self.hidden.rows), "columns": runs(self.hidden.columns)}}
 
     def hide(self, patch: Size, image_size: Size) -> None:
         """Hide patches of this size from now on."""
@@ -92,10 +109,8 @@ class HidingScorer(BuiltScorer):
         self.step = CountStep(self.questions)
 
     def facing(self, threat: Threat) -> "HidingScorer":
-        assert isinstance(threat, RectangleThreat | RegionThreat)
-        boxes = threat.placements()
         faced = copy.copy(self)  # the same layers and weights, other views
-        faced.hide((max(box.height for box in boxes), max(box.width for box in boxes)), threat.image_size)
+        faced.hide(threat.extent, threat.image_size)
         return faced
 
     def integers(self, images: Images) -> Scores:

@@ -18,6 +18,8 @@ from bagcert.threats.tracing import example_weight, trace
 class WrappedScorer(Scorer):
     """Any network from images [b c h w] to scores [b k i j] whose layers keep positions apart."""
 
+    channels: int
+
     def __init__(self, module: nn.Module, image_size: tuple[int, int], channels: int, step: str) -> None:
         super().__init__()
         self.module = module

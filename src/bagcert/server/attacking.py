@@ -6,18 +6,17 @@ import torch
 
 from bagcert.attacks.attack import soft_scores
 from bagcert.attacks.goals import Aim, goal_for
-from bagcert.attacks.placements import Places
+from bagcert.attacks.placements import Placements
 from bagcert.attacks.windows import Windows
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.rules import read_scores
-from bagcert.scorers.views import HidingScorer
 from bagcert.server.limits import Limits
 from bagcert.server.model import Model, facing, to_images
 from bagcert.server.resizing import Pixels
 from bagcert.shapes import Scores
-from bagcert.threats import RectangleThreat
-from bagcert.threats.threat import Placement, parse_shapes
+from bagcert.threats import Threat, parse_threat
+from bagcert.threats.threat import Placement
 
 STEP = 12  # of 255 levels: twice that of App. A.2, since steps are few; whole levels, so that 8 bits hold the patch
 
@@ -27,7 +26,7 @@ class AttackJob:
     """What to attack, with patches of which sizes, and for at most how many steps."""
 
     pixels: Pixels
-    patch: RectangleThreat
+    patch: Threat
     steps: int
 
 
@@ -41,13 +40,14 @@ class AttackResult:
     steps: int
 
 
-def parse_patch(text: str, served: Defense, limits: Limits) -> RectangleThreat:
+def parse_patch(text: str, served: Defense, limits: Limits) -> Threat:
     """The patch to attack with. A rule's masks prove nothing about patches larger than those it was built for."""
-    shapes = parse_shapes(text, served.threat.image_size)
-    most = limits.attack_shapes
-    if len(shapes) > most and text != str(served.threat):
-        raise UsageError(f"A patch may have at most {most} shapes, but this one has {len(shapes)}. Attack with fewer.")
-    threat = RectangleThreat(served.threat.image_size, shapes)
+    threat = parse_threat(text, served.threat.image_size)
+    count, most = len(threat.shapes), limits.attack_shapes
+    if not count:
+        raise UsageError(f"Only rectangles can be shown, not {threat}. Attack with one like {served.threat}.")
+    if count > most and text != str(served.threat):
+        raise UsageError(f"A patch may have at most {most} shapes, but this one has {count}. Attack with fewer.")
     try:
         facing(served, threat)
     except UsageError:
@@ -66,7 +66,7 @@ def attack_picture(model: Model, job: AttackJob) -> AttackResult:
     certificate = defense.certify_integers(scores)
     assert certificate.weakest_region is not None
     box = certificate.weakest_region
-    places = Places.of(job.patch, defense.scorer.footprint, every=True)
+    places = Placements.of(job.patch, defense.scorer.footprint, every=True)
     place = (places.regions.placements == box).all(dim=1).nonzero().flatten()[:1]
     windows = Windows.around(
         defense.scorer, places.pixels(place, job.patch.image_size), places.regions.masks(place), box
@@ -93,6 +93,6 @@ def attack_picture(model: Model, job: AttackJob) -> AttackResult:
 
 def winner(defense: Defense, hard: Scores, soft: Scores) -> int:
     """The class as far as the window shows it. Scores of views that hide something cannot be put together from it."""
-    if isinstance(defense.scorer, HidingScorer):
+    if defense.scorer.views:
         return int(soft.mean(dim=(2, 3)).argmax())
     return int(defense.rule.predict(read_scores(hard, defense.scorer.step.bounds), defense.regions))

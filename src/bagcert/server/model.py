@@ -13,13 +13,12 @@ from bagcert.audit.programs import prepare
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.program import Program
-from bagcert.rules import Certificate, IntegerScores, Masked, read_scores
-from bagcert.scorers.base import BuiltScorer
-from bagcert.scorers.views import HidingScorer
+from bagcert.rules import Certificate, IntegerScores, read_scores
+from bagcert.rules.largest_square import largest_square
 from bagcert.server.resizing import Pixels, patch_in_original, source_range, square_in_original
 from bagcert.server.schemas import Answer, Original, Rectangle
 from bagcert.shapes import Images
-from bagcert.threats import RectangleThreat
+from bagcert.threats import Threat, parse_threat
 from bagcert.threats.threat import Placement, Size
 
 
@@ -46,20 +45,21 @@ class Model:
     """
 
     def __init__(self, name: str, defense: Defense, program: Program, info: dict[str, str]) -> None:
-        if not isinstance(defense.scorer, BuiltScorer) or not isinstance(defense.threat, RectangleThreat):
+        if defense.scorer.channels is None or not defense.threat.shapes:
             raise UsageError("Only a trained model with a rectangular patch can be served. Serve a model by its name.")
         if program.batch != defense.batch_size:
             raise UsageError(
                 f"The program has batch size {program.batch}. Use {defense.batch_size}, as the model was audited."
             )
         self.name, self.defense, self.program, self.info = name, defense, program, info
-        self.channels = defense.scorer.config.channels
+        self.channels = defense.scorer.channels
         self.image_size: Size = defense.scorer.footprint.image_size
         self.score_numbers = len(defense.classes) * math.prod(defense.scorer.footprint.grid)  # in one map
         self.shapes = defense.threat.shapes
         self.square = max(min(shape) for shape in self.shapes)  # the largest square inside the threat
         sides = [side for side in range(1, self.square + 1) if (side, side) not in self.shapes]
-        self._smaller = {side: facing(defense, RectangleThreat(self.image_size, ((side, side),))) for side in sides}
+        squares = {side: parse_threat(f"{side}x{side}", self.image_size) for side in sides}
+        self._smaller = [(side, facing(defense, threat).regions) for side, threat in squares.items()]
         self.scores = defense.scores if program.backend == "torch" else onnx_scores(defense, program, self.channels)
 
     def answer(self, pictures: list[Pixels]) -> list[PictureResult]:
@@ -89,33 +89,16 @@ class Model:
         """The side of the largest square that each answer is proven against, under the rule's one set of masks.
 
         A certified answer is proven against every rectangle inside the threat's, hence against its largest square. For
-        the others the same rule, with the masks that produced the class, certifies smaller squares. A square lies
-        inside the next larger one, so an image that fails at one side fails at all larger ones, except under `masked`,
-        whose bound may still hold there.
+        the others the same rule, with the masks that produced the class, certifies smaller squares.
         """
-        sides = torch.where(found.certified, self.square, 0)
-        left = (~found.certified).nonzero().flatten()
-        for side, smaller in self._smaller.items():  # smallest first
-            if not len(left):
-                break
-            proven = smaller.certify_integers(picked(scores, left), exact=False).certified
-            sides[left[proven]] = side
-            if not isinstance(self.defense.rule, Masked):
-                left = left[proven]
-        return sides
+        known = torch.where(found.certified, self.square, 0)
+        return largest_square(self.defense.rule, scores, self._smaller, known)
 
 
-def facing(defense: Defense, threat: RectangleThreat) -> Defense:
+def facing(defense: Defense, threat: Threat) -> Defense:
     """The same network, rule and masks, certifying a smaller threat: `Defense.against` would make other masks."""
     regions = defense.scorer.footprint.regions(threat).maximal()
     return Defense(defense.scorer, defense.rule, threat, regions, defense.classes, defense.batch_size)
-
-
-def picked(scores: IntegerScores, index: Tensor) -> IntegerScores:
-    """The scores of some images. They have no guard band, since they come from the program that certifies."""
-    assert not scores.guarded
-    values = scores.values[index]
-    return IntegerScores(values, values, values, scores.bounds)
 
 
 def to_images(pictures: list[Pixels]) -> Images:
@@ -126,7 +109,7 @@ def to_images(pictures: list[Pixels]) -> Images:
 
 def onnx_scores(defense: Defense, program: Program, channels: int) -> Callable[[Images], IntegerScores]:
     """Scores by onnxruntime: the same score step turns its logits into integers."""
-    if isinstance(defense.scorer, HidingScorer):
+    if defense.scorer.views:
         raise UsageError(
             "Backend onnx needs a network that scores in one pass, but this one scores views. Use --backend torch."
         )

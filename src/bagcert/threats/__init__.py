@@ -1,4 +1,7 @@
-"""What an attacker may touch, and which outputs that reaches."""
+"""What an attacker may touch, and which outputs that reaches: patch shapes, footprints, regions, tracing.
+
+May import what every package may, and nothing else. A new patch shape is one function and one row in `NOTATIONS`.
+"""
 
 from bagcert.threats.footprint import Footprint, Layer
 from bagcert.threats.regions import Regions

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.threats.regions import Family, MaskRegions, Regions, SeparableRegions
-from bagcert.threats.threat import RectangleThreat, RegionThreat, Size, Threat
+from bagcert.threats.threat import Size, Threat
 
 IntOrPair = int | tuple[int, int]
 
@@ -155,20 +155,19 @@ class Footprint:
                 f"expected a threat to images of {self.image_size[0]}x{self.image_size[1]}, got one to "
                 f"{threat.image_size[0]}x{threat.image_size[1]}; build it for this image size"
             )
-        if isinstance(threat, RectangleThreat):
-            return self._rectangle_regions(threat)
-        assert isinstance(threat, RegionThreat)
+        if threat.masks is None:
+            return self._rectangle_regions(threat.shapes)
         masks = torch.zeros(len(threat.masks), *self.grid, dtype=torch.bool)
         for branch in self.branches:
             masks |= compose(branch.rows, compose(threat.masks, branch.columns.T))
         return MaskRegions(masks, torch.tensor(threat.placements()))
 
-    def _rectangle_regions(self, threat: RectangleThreat) -> Regions:
+    def _rectangle_regions(self, shapes: tuple[Size, ...]) -> Regions:
         """Sets of rows times sets of columns; plain masks if branches form a shape that is no such product."""
         parts: list[SeparableRegions] = []
         for branch in self.branches:
             families = []
-            for shape in threat.shapes:
+            for shape in shapes:
                 rows = touched(branch.rows, shape[0])
                 columns = touched(branch.columns, shape[1])
                 families.append(Family.product(rows, columns, shape))

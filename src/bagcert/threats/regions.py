@@ -15,6 +15,7 @@ class Regions(ABC):
 
     grid: Size
     placements: Tensor  # int64 [n 4]: row, column, height, width in pixels
+    families: "tuple[Family, ...]" = ()  # of products of rows and columns; none: sets of any form
 
     def __len__(self) -> int:
         return len(self.placements)

@@ -2,10 +2,11 @@
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, isqrt
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -26,9 +27,15 @@ class Placement(NamedTuple):
 
 
 class Threat(ABC):
-    """The attacker is white-box and picks, for each image, one placement and every pixel value inside it."""
+    """The attacker is white-box and picks, for each image, one placement and every pixel value inside it.
+
+    Either `shapes` says all, and a placement is any rectangle of one of these sizes; or `masks` has the pixels of each
+    placement. A threat of two patches at once would be a third form: pairs of placements, whose regions are unions.
+    """
 
     image_size: Size
+    shapes: tuple[Size, ...]  # of rectangles; none: look at `masks`
+    masks: Tensor | None  # bool [n h w], in the order of `placements`; None: rectangles
 
     @abstractmethod
     def __str__(self) -> str:
@@ -38,6 +45,16 @@ class Threat(ABC):
     def describe(self) -> str:
         """The threat in words, pixels and share of the image."""
 
+    @abstractmethod
+    def placements(self) -> list[Placement]:
+        """Where a patch may sit."""
+
+    @property
+    def extent(self) -> Size:
+        """The largest height and the largest width of a placement."""
+        placements = self.placements()
+        return max(each.height for each in placements), max(each.width for each in placements)
+
 
 @dataclass(frozen=True)
 class RectangleThreat(Threat):
@@ -45,6 +62,7 @@ class RectangleThreat(Threat):
 
     image_size: Size
     shapes: tuple[Size, ...]
+    masks: ClassVar[None] = None  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         height, width = self.image_size
@@ -82,7 +100,9 @@ class RegionThreat(Threat):
     """One of these sets of pixels, of any shape: `masks[n]` is true where set n may be painted."""
 
     masks: Tensor  # bool [n h w]
+    written: str = field(default="", kw_only=True)  # as a user writes it, if there is a notation for it
     image_size: Size = field(init=False)
+    shapes: ClassVar[tuple[Size, ...]] = ()  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if self.masks.dtype != torch.bool or self.masks.dim() != 3 or 0 in self.masks.shape:
@@ -94,11 +114,12 @@ class RegionThreat(Threat):
         object.__setattr__(self, "image_size", (self.masks.shape[1], self.masks.shape[2]))
 
     def __str__(self) -> str:
-        return f"{len(self.masks)} regions"
+        return self.written or f"{len(self.masks)} regions"
 
     def describe(self) -> str:
         largest = int(self.masks.flatten(1).sum(dim=1).max())
-        return f"{len(self.masks)} regions of up to {largest} pixels of {self.image_size[0]}x{self.image_size[1]}"
+        regions = f"{len(self.masks)} regions of up to {largest} pixels of {self.image_size[0]}x{self.image_size[1]}"
+        return f"{self.written}: {regions}" if self.written else regions
 
     def placements(self) -> list[Placement]:
         """The bounding box of each set."""
@@ -115,16 +136,12 @@ def bounding_box(mask: Tensor) -> Placement:
 
 
 def parse_threat(patch: "str | Threat | Tensor | np.ndarray", image_size: Size) -> Threat:
-    """Read a threat: `5x5`, `2.4%`, `5x5+2x12`, `area:24`, boolean masks, or a threat, which is returned unchanged.
-
-    `2.4%` is the smallest square of at least that share of the image (of 32x32: 5x5); `5x5+2x12` lets the attacker
-    pick the shape; `area:24` is every rectangle of 24 pixels that fits.
-    """
+    """Read a threat: text in one of the NOTATIONS, boolean masks, or a threat, which is returned unchanged."""
     if isinstance(patch, np.ndarray):
         patch = torch.from_numpy(np.array(patch))
     threat = RegionThreat(patch) if isinstance(patch, Tensor) else patch
     if isinstance(threat, str):
-        return RectangleThreat(image_size, parse_shapes(threat, image_size))
+        return read_text(threat, image_size)
     if not isinstance(threat, Threat):
         raise UsageError(f"expected a patch like 5x5, a threat or region masks, got {patch}; write height x width")
     if threat.image_size != image_size:
@@ -135,27 +152,62 @@ def parse_threat(patch: "str | Threat | Tensor | np.ndarray", image_size: Size) 
     return threat
 
 
-def parse_shapes(text: str, image_size: Size) -> tuple[Size, ...]:
-    """The rectangles that a written threat stands for, each once, in the order written."""
-    height, width = image_size
-    if match := re.fullmatch(r"area:(\d{1,9})", text.strip()):
-        area = int(match[1])
-        shapes = [(h, area // h) for h in range(1, height + 1) if area % h == 0 and area // h <= width] if area else []
-        if not shapes:
-            raise UsageError(
-                f"expected an area that some rectangle inside {height}x{width} has, got {area}; choose another area"
-            )
-        return tuple(shapes)
-    return tuple(dict.fromkeys(parse_shape(part.strip(), image_size) for part in text.split("+")))
+def read_text(text: str, image_size: Size) -> Threat:
+    """The threat that a text stands for; `5x5+2x12` lets the attacker pick the shape."""
+    threats = [read_part(part.strip(), image_size) for part in text.split("+")]
+    if len(threats) == 1:
+        return threats[0]
+    if not all(threat.shapes for threat in threats):
+        raise UsageError(f"expected rectangles joined by '+', got '{shortened(text)}'; evaluate each on its own")
+    return RectangleThreat(image_size, tuple(dict.fromkeys(shape for threat in threats for shape in threat.shapes)))
 
 
-def parse_shape(text: str, image_size: Size) -> Size:
-    """One rectangle, as `HxW` or as a share of the image."""
-    if match := re.fullmatch(r"(\d{1,9})\s*x\s*(\d{1,9})", text):
-        return int(match[1]), int(match[2])
-    if match := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})\s*%", text):
-        target = Fraction(match[1]) / 100 * image_size[0] * image_size[1]
-        side = isqrt(max(ceil(target) - 1, 0)) + 1  # the smallest side whose square is at least that
-        return side, side
-    told = text if len(text) <= 40 else f"{text[:37]}..."
-    raise UsageError(f"expected a patch like 5x5, 2.4%, 5x5+2x12 or area:24, got '{told}'; write height x width")
+def read_part(text: str, image_size: Size) -> Threat:
+    for notation in NOTATIONS.values():
+        if match := re.fullmatch(notation.pattern, text):
+            return notation.read(match, image_size)
+    raise UsageError(
+        f"expected a patch like {', '.join(NOTATIONS)} or 5x5+2x12, got '{shortened(text)}'; write height x width"
+    )
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def read_rectangle(text: re.Match[str], image_size: Size) -> Threat:
+    """`5x5`: height x width in pixels."""
+    return RectangleThreat(image_size, ((int(text[1]), int(text[2])),))
+
+
+def read_share(text: re.Match[str], image_size: Size) -> Threat:
+    """`2.4%`: the smallest square of at least that share of the image (of 32x32: 5x5)."""
+    target = Fraction(text[1]) / 100 * image_size[0] * image_size[1]
+    side = isqrt(max(ceil(target) - 1, 0)) + 1  # the smallest side whose square is at least that
+    return RectangleThreat(image_size, ((side, side),))
+
+
+def read_area(text: re.Match[str], image_size: Size) -> Threat:
+    """`area:24`: every rectangle of 24 pixels that fits."""
+    (height, width), area = image_size, int(text[1])
+    shapes = [(h, area // h) for h in range(1, height + 1) if area % h == 0 and area // h <= width] if area else []
+    if not shapes:
+        raise UsageError(
+            f"expected an area that some rectangle inside {height}x{width} has, got {area}; choose another area"
+        )
+    return RectangleThreat(image_size, tuple(shapes))
+
+
+class Notation(NamedTuple):
+    """How a patch shape is written, and the threat it stands for."""
+
+    pattern: str
+    read: Callable[[re.Match[str], Size], Threat]
+
+
+# By an example, as errors show it.
+NOTATIONS = {
+    "5x5": Notation(r"(\d{1,9})\s*x\s*(\d{1,9})", read_rectangle),
+    "2.4%": Notation(r"(\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})\s*%", read_share),
+    "area:24": Notation(r"area:(\d{1,9})", read_area),
+}

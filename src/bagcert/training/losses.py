@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bagcert.errors import UsageError
+from bagcert.scorers.base import LOGITS, MARGINS, SCORES
 from bagcert.shapes import Labels, Scores
 
 
@@ -39,10 +40,26 @@ class Loss(ABC):
     """A number to minimize, from the soft scores of a batch and its labels."""
 
     name: ClassVar[str]
+    reads: ClassVar[tuple[str, ...]] = (SCORES,)  # what of networks in training it understands
 
     @abstractmethod
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
         """The mean loss of the batch, a scalar."""
+
+    def check(self, grid: tuple[int, int]) -> None:  # noqa: B027 (most losses fit any map)
+        """Refuse score maps of this size if the loss does not fit them."""
+
+
+class WindowLoss(Loss):
+    """A loss that looks at windows of the score map."""
+
+    window: tuple[int, int]
+
+    def check(self, grid: tuple[int, int]) -> None:
+        if not all(1 <= side <= length for side, length in zip(self.window, grid, strict=True)):
+            raise UsageError(
+                f"expected loss.window within {grid[0]}x{grid[1]} outputs, got {self.window[0]}x{self.window[1]}"
+            )
 
 
 @dataclass(frozen=True)
@@ -67,7 +84,7 @@ class MarginLoss(Loss):
 
 
 @dataclass(frozen=True)
-class PlacedMarginLoss(Loss):
+class PlacedMarginLoss(WindowLoss):
     """The margin of Condition 3.2 itself, at the placement where it is smallest:
 
         -min(min_l min_{c ≠ c_t} (Σ_{(i,j) ∉ R(l)} Δ_c - |R(l)|) / (i·j), M)
@@ -87,7 +104,7 @@ class PlacedMarginLoss(Loss):
 
 
 @dataclass(frozen=True)
-class TwoMaskLoss(Loss):
+class TwoMaskLoss(WindowLoss):
     """Cross-entropy of the mean scores that two masks leave, the two that hurt the true class most.
 
     For the two-mask rule, whose certificate asks that the class wins under every pair of masks. The pair is picked
@@ -114,6 +131,7 @@ class CrossEntropyLoss(Loss):
     """Plain cross-entropy of the mean scores: the baseline, and how rivals train what they certify another way."""
 
     name: ClassVar[str] = "cross-entropy"
+    reads: ClassVar[tuple[str, ...]] = (SCORES, LOGITS)
     smoothing: float = 0.0
 
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
@@ -121,7 +139,7 @@ class CrossEntropyLoss(Loss):
 
 
 @dataclass(frozen=True)
-class MaskedLoss(Loss):
+class MaskedLoss(WindowLoss):
     """PatchGuard's "provable adversarial training": cross-entropy once the true class has lost its heaviest window.
 
     For the rule `masked`: the mask that its certificate fears takes the most from the true class; no other class is
@@ -146,6 +164,7 @@ class IntervalLoss(Loss):
     """
 
     name: ClassVar[str] = "interval"
+    reads: ClassVar[tuple[str, ...]] = (MARGINS,)
 
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
         margins = scores[torch.arange(len(labels), device=labels.device), labels].amin(dim=2)  # b over
@@ -177,9 +196,3 @@ def greedy_mask(scores: Scores, labels: Labels, window: tuple[int, int]) -> Tens
         worst = lead_of(outside, labels).argmin(dim=1)
         kept = kept * (1 - window_mask(worst, window, scores.shape[2:]))
     return kept
-
-
-def check_window(window: tuple[int, int], grid: tuple[int, int]) -> None:
-    """Refuse windows that are larger than the score map."""
-    if not all(1 <= side <= length for side, length in zip(window, grid, strict=True)):
-        raise UsageError(f"expected loss.window within {grid[0]}x{grid[1]} outputs, got {window[0]}x{window[1]}")

@@ -11,20 +11,9 @@ from bagcert.data.augment import Augmentation
 from bagcert.data.base import Batch, Dataset, Source, derive_seed
 from bagcert.distributed import World
 from bagcert.errors import UsageError
-from bagcert.scorers.ablation import AblationScorer
 from bagcert.scorers.base import BuiltScorer, Scorer
-from bagcert.scorers.cleanser import CleanserScorer
-from bagcert.scorers.interval import IntervalScorer
 from bagcert.shapes import Images, Labels
-from bagcert.training.losses import (
-    CrossEntropyLoss,
-    IntervalLoss,
-    Loss,
-    MaskedLoss,
-    PlacedMarginLoss,
-    TwoMaskLoss,
-    check_window,
-)
+from bagcert.training.losses import LOSSES, Loss
 from bagcert.training.optimizers import set_rates
 from bagcert.training.recipe import Recipe
 from bagcert.training.sync import share_norms
@@ -72,12 +61,13 @@ def build_scorer(recipe: Recipe, dataset: Dataset) -> BuiltScorer:
 
 def check_fit(scorer: BuiltScorer, loss: Loss) -> None:
     """Refuse a loss that does not read what the network gives in training."""
-    if isinstance(scorer, IntervalScorer) != isinstance(loss, IntervalLoss):
-        raise UsageError(f"expected loss.name = 'interval' for networks 'interval' and no other, got '{loss.name}'")
-    if isinstance(scorer, AblationScorer | CleanserScorer) and not isinstance(loss, CrossEntropyLoss):
-        raise UsageError(f"expected loss.name = 'cross-entropy' for a classifier of whole images, got '{loss.name}'")
-    if isinstance(loss, (PlacedMarginLoss, TwoMaskLoss, MaskedLoss)):
-        check_window(loss.window, scorer.footprint.grid)
+    fitting = [name for name, kind in LOSSES.items() if scorer.trains in kind.reads]
+    if scorer.trains not in loss.reads:
+        raise UsageError(
+            f"expected loss.name = {' or '.join(map(repr, fitting))} for a network that gives {scorer.trains} in "
+            f"training, got '{loss.name}'; add --set loss.name={fitting[0]}"
+        )
+    loss.check(scorer.footprint.grid)
 
 
 def check_strides(scorer: BuiltScorer, device: torch.device) -> None:

@@ -13,28 +13,20 @@ from bagcert.errors import UsageError
 from bagcert.rows.accuracy import wilson
 from bagcert.rows.format import Lines, parse_lines
 from bagcert.rows.stored_scores import ScoreFiles, digest
-from bagcert.rows.verify.conditions import (
-    Finding,
-    every_region,
-    largest_region,
-    masked,
-    two_mask,
-    unanimous,
-)
-from bagcert.rows.verify.reach import Floats, Windows, blind_views, field_of, maximal_windows
-
-RULES = ("largest-region", "every-region", "masked", "two-mask", "unanimous")
+from bagcert.rows.verify.conditions import CONDITIONS, VIEW_CONDITIONS, Finding
+from bagcert.rows.verify.reach import Floats, Reach, blind_views, field_of, maximal_reach
 
 
 def checker_for(header: dict[str, Any], patch: str, rule: str) -> "Checker":
     """What checks this evaluation; the scores of views are for one rule, which takes no others."""
-    if rule not in RULES:
-        raise UsageError(f"expected one of the rules {', '.join(RULES)} in the rows, got '{rule}'")
+    known = [*CONDITIONS, *VIEW_CONDITIONS]
+    if rule not in known:
+        raise UsageError(f"expected one of the rules {', '.join(known)} in the rows, got '{rule}'")
     views = "hidden" in header["footprint"]
-    if (rule == "unanimous") != views:
+    if rule not in (VIEW_CONDITIONS if views else CONDITIONS):
         raise UsageError(
-            f"expected rule 'unanimous' for scores of views and no others in the rows, got '{rule}' for "
-            f"{'views' if views else 'other scores'}"
+            f"expected rule '{', '.join(VIEW_CONDITIONS)}' for scores of views and no others in the rows, got '{rule}' "
+            f"for {'views' if views else 'other scores'}"
         )
     return ViewChecker(header, patch, rule) if views else RegionChecker(header, patch, rule)
 
@@ -78,29 +70,24 @@ class RegionChecker(Checker):
 
     def __init__(self, header: dict[str, Any], patch: str, rule: str) -> None:
         super().__init__(header, patch, rule)
-        self._reach = maximal_windows(self.footprint, patch)
-        self._squares: dict[int, Windows] = {}
+        self._condition = CONDITIONS[rule]
+        self._reach = maximal_reach(self.footprint, patch)
+        self._squares: dict[int, Reach] = {}
 
     def finding(self, scores: Floats, claimed: int) -> Finding:
         return self.find(scores, claimed, self._reach)
 
-    def find(self, scores: Floats, claimed: int, reach: Windows) -> Finding:
+    def find(self, scores: Floats, claimed: int, reach: Reach) -> Finding:
         """Prediction and lead against patches with this reach; masks stay those of the evaluation's own patch."""
-        if self.rule == "largest-region":
-            return largest_region(scores, claimed, reach, self.high - self.low)
-        if self.rule == "every-region":
-            return every_region(scores, claimed, reach, self.high - self.low)
-        if self.rule == "masked":
-            return masked(scores, claimed, self._reach, reach)
-        return two_mask(scores, claimed, self._reach)
+        return self._condition.find(scores, claimed, reach, self._reach, (self.low, self.high))
 
     def square_holds(self, scores: Floats, claimed: int, side: int, finding: Finding) -> bool:
         if side > min(self.footprint["image_size"]):
             return False
         if side not in self._squares:
-            self._squares[side] = maximal_windows(self.footprint, f"{side}x{side}")
+            self._squares[side] = maximal_reach(self.footprint, f"{side}x{side}")
         squares = self._squares[side]
-        if self.rule in ("masked", "two-mask") and not squares.within(self._reach).any(axis=1).all():
+        if self._condition.masks and not squares.within(self._reach).any(axis=1).all():
             return False  # larger than the masks
         if finding.robust is not None:  # each square must lie inside a mask that withstands every second one
             return bool((squares.within(self._reach) & finding.robust).any(axis=1).all())
@@ -122,7 +109,7 @@ class ViewChecker(Checker):
         """Prediction and lead against this patch, by the views of the evaluation's own."""
         if patch not in self._blind:
             self._blind[patch] = blind_views(self.footprint, patch)
-        return unanimous(scores, claimed, self._blind[patch], self.high)
+        return VIEW_CONDITIONS[self.rule](scores, claimed, self._blind[patch], self.high)
 
     def square_holds(self, scores: Floats, claimed: int, side: int, finding: Finding) -> bool:
         fits = side <= min(self.footprint["image_size"])

@@ -4,12 +4,15 @@ Scores are whole numbers in float64 [k i j], so sums are exact. Each function re
 and what is left of the lead of the class that a row *claims* after the worst attack: certified when it is above 0.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from bagcert.rows.verify.reach import Flags, Floats, Windows
+from bagcert.rows.verify.reach import Flags, Floats, Reach
 
+Bounds = tuple[int, int]  # of the scores
 AT_ONCE = 2**22  # scores of masked copies held at a time
 
 
@@ -32,22 +35,22 @@ def rivals(scores: Floats, claimed: int) -> Floats:
     return np.delete(scores, claimed, axis=0)
 
 
-def largest_region(scores: Floats, claimed: int, reach: Windows, width: int) -> Finding:
+def largest_region(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: Bounds) -> Finding:
     """Condition 3.3: the lead must exceed what the largest region can change, twice."""
     sums = totals(scores)
-    lead = sums[claimed] - np.delete(sums, claimed).max() - 2 * width * reach.sizes().max()
+    lead = sums[claimed] - np.delete(sums, claimed).max() - 2 * (bounds[1] - bounds[0]) * reach.sizes().max()
     return Finding(int(sums.argmax()), int(lead))
 
 
-def every_region(scores: Floats, claimed: int, reach: Windows, width: int) -> Finding:
+def every_region(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: Bounds) -> Finding:
     """Condition 3.2: outside each region the lead must exceed the region's size."""
     sums = totals(scores)
     outside = sums[:, None] - reach.inside(scores)  # k n
-    leads = outside[claimed] - rivals(outside, claimed).max(axis=0) - width * reach.sizes()
+    leads = outside[claimed] - rivals(outside, claimed).max(axis=0) - (bounds[1] - bounds[0]) * reach.sizes()
     return Finding(int(sums.argmax()), int(leads.min()))
 
 
-def masked(scores: Floats, claimed: int, masks: Windows, reach: Windows) -> Finding:
+def masked(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: Bounds) -> Finding:
     """PatchGuard with T = 0: every class loses its heaviest mask.
 
     Against a patch that reaches v, a rival keeps at most its sum outside v; the claimed class keeps at least its sum
@@ -62,7 +65,7 @@ def masked(scores: Floats, claimed: int, masks: Windows, reach: Windows) -> Find
     return Finding(int(kept.argmax()), int(leads.min()))
 
 
-def two_mask(scores: Floats, claimed: int, masks: Windows) -> Finding:
+def two_mask(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: Bounds) -> Finding:
     """Every pair of masks: a class is consistent if it wins, under some first mask, with every second one."""
     firsts = masks.masks()
     step = max(1, AT_ONCE // scores.size)
@@ -90,3 +93,20 @@ def unanimous(scores: Floats, claimed: int, blind: Flags, most: int) -> Finding:
     predicted = agreed[0] if agreed else int(scores[:, -1, -1].argmax())
     witnesses = (blind & full[claimed]).sum(axis=(1, 2))
     return Finding(predicted, int(witnesses.min()), split=len(agreed) > 1)
+
+
+class Condition(NamedTuple):
+    """From scores, the claimed class, what the patch reaches, the rule's masks and the scores' bounds to a finding."""
+
+    find: Callable[[Floats, int, Reach, Reach, Bounds], Finding]
+    masks: bool = False  # it says nothing of patches that reach beyond a mask
+
+
+# By the names that rules have in rows.
+CONDITIONS = {
+    "largest-region": Condition(largest_region),
+    "every-region": Condition(every_region),
+    "masked": Condition(masked, masks=True),
+    "two-mask": Condition(two_mask, masks=True),
+}
+VIEW_CONDITIONS = {"unanimous": unanimous}

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -18,16 +18,16 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Windows:
+class Reach:
     """n sets of outputs, each a set of rows times a set of columns."""
 
     rows: Flags  # [p i], the different sets of rows
     columns: Flags  # [q j]
-    row: Numbers  # [n], which set of rows each window has
+    row: Numbers  # [n], which set of rows each has
     column: Numbers
 
     def inside(self, maps: Floats) -> Floats:
-        """Sums of maps [... i j] over each window: [... n]."""
+        """Sums of maps [... i j] over each set: [... n]."""
         by_column = np.tensordot(maps, self.columns.astype(np.float64), axes=([-1], [1]))  # ... i q
         both = np.tensordot(by_column, self.rows.astype(np.float64), axes=([-2], [1]))  # ... q p
         return both[..., self.column, self.row]
@@ -40,8 +40,8 @@ class Windows:
         sizes: Numbers = self.rows.sum(axis=1)[self.row] * self.columns.sum(axis=1)[self.column]
         return sizes
 
-    def within(self, other: "Windows") -> Flags:
-        """Bool [n, n of other]: does each window lie inside each other one?"""
+    def within(self, other: "Reach") -> Flags:
+        """Bool [n, n of other]: does each set lie inside each other one?"""
         rows, columns = contained(self.rows, other.rows), contained(self.columns, other.columns)
         return rows[self.row][:, other.row] & columns[self.column][:, other.column]
 
@@ -51,15 +51,15 @@ def contained(sets: Flags, others: Flags) -> Flags:
     return np.array([(~members | others).all(axis=1) for members in sets])
 
 
-def maximal_windows(footprint: dict[str, Any], patch: str) -> Windows:
+def maximal_reach(footprint: dict[str, Any], patch: str) -> Reach:
     """What each placement of the patch can reach, without those inside another one."""
     height, width = footprint["image_size"]
-    if "kept" in footprint:
-        seen_rows, seen_columns = kept_pixels(footprint["kept"][0], height), kept_pixels(footprint["kept"][1], width)
-    else:
-        seen_rows, seen_columns = (
-            seen_pixels(footprint["layers"], axis, pixels) for axis, pixels in enumerate((height, width))
-        )
+    made = [key for key in REACHES if key in footprint]
+    if not made:
+        raise UsageError(f"expected {' or '.join(REACHES)} that make the footprint in the rows, got none of them")
+    seen_rows, seen_columns = (
+        REACHES[made[0]](footprint[made[0]], axis, footprint["image_size"][axis]) for axis in (0, 1)
+    )
     if [len(seen_rows), len(seen_columns)] != footprint["grid"]:
         raise UsageError(
             f"expected layers that give a grid of {footprint['grid']}, got {[len(seen_rows), len(seen_columns)]}"
@@ -71,11 +71,11 @@ def maximal_windows(footprint: dict[str, Any], patch: str) -> Windows:
             for left in range(width - patch_width + 1):
                 columns = touched(seen_columns, left, patch_width)
                 found.add((rows, columns) if rows and columns else (frozenset[int](), frozenset[int]()))
-    windows = numbered(sorted(found, key=lambda pair: (sorted(pair[0]), sorted(pair[1]))), footprint["grid"])
-    inside = windows.within(windows)
+    reach = numbered(sorted(found, key=lambda pair: (sorted(pair[0]), sorted(pair[1]))), footprint["grid"])
+    inside = reach.within(reach)
     np.fill_diagonal(inside, False)  # all are different, so no two lie inside each other
     keep = ~inside.any(axis=1)
-    return Windows(windows.rows, windows.columns, windows.row[keep], windows.column[keep])
+    return Reach(reach.rows, reach.columns, reach.row[keep], reach.column[keep])
 
 
 def blind_views(footprint: dict[str, Any], patch: str) -> Flags:
@@ -120,10 +120,14 @@ def field_of(footprint: dict[str, Any]) -> list[int]:
     return [max(map(len, seen_pixels(footprint["layers"], axis, pixels))) for axis, pixels in sides]
 
 
-def kept_pixels(kept: int, pixels: int) -> list[set[int]]:
+def kept_pixels(kept: Sequence[int], axis: int, pixels: int) -> list[set[int]]:
     """The pixels along one axis that each ablation keeps, wrapping around; a single one where it keeps them all."""
-    starts = range(pixels if kept < pixels else 1)
-    return [{(start + step) % pixels for step in range(kept)} for start in starts]
+    starts = range(pixels if kept[axis] < pixels else 1)
+    return [{(start + step) % pixels for step in range(kept[axis])} for start in starts]
+
+
+# By what makes the footprint in the rows: the pixels along one axis that each output sees.
+REACHES: dict[str, Callable[[Any, int, int], list[set[int]]]] = {"layers": seen_pixels, "kept": kept_pixels}
 
 
 def touched(seen: list[set[int]], start: int, length: int) -> frozenset[int]:
@@ -134,10 +138,7 @@ def touched(seen: list[set[int]], start: int, length: int) -> frozenset[int]:
 
 def patch_shapes(patch: str, height: int, width: int) -> list[tuple[int, int]]:
     """The rectangles a written patch stands for: `5x5`, `2.4%`, `5x5+2x12`, `area:24`."""
-    if patch.startswith("area:"):
-        area = int(patch.removeprefix("area:"))
-        return [(h, area // h) for h in range(1, height + 1) if area % h == 0 and area // h <= width]
-    shapes = []
+    shapes: list[tuple[int, int]] = []
     for part in patch.replace(" ", "").split("+"):
         if match := re.fullmatch(r"(\d+)x(\d+)", part):
             shapes.append((int(match[1]), int(match[2])))
@@ -145,12 +146,15 @@ def patch_shapes(patch: str, height: int, width: int) -> list[tuple[int, int]]:
             pixels = math.ceil(Fraction(match[1]) * height * width / 100)
             side = math.isqrt(max(pixels - 1, 0)) + 1
             shapes.append((side, side))
+        elif match := re.fullmatch(r"area:(\d+)", part):
+            area = int(match[1])
+            shapes += [(h, area // h) for h in range(1, height + 1) if area % h == 0 and area // h <= width]
         else:
             raise UsageError(f"expected a patch like 5x5 in the rows, got '{patch}'")
     return shapes
 
 
-def numbered(found: list[tuple[frozenset[int], frozenset[int]]], grid: list[int]) -> Windows:
+def numbered(found: list[tuple[frozenset[int], frozenset[int]]], grid: list[int]) -> Reach:
     """Pairs of sets as tables of the different sets, and numbers into them."""
     tables, numbers = [], []
     for axis in (0, 1):
@@ -158,4 +162,4 @@ def numbered(found: list[tuple[frozenset[int], frozenset[int]]], grid: list[int]
         tables.append(np.array([[place in members for place in range(grid[axis])] for members in distinct]))
         place = {members: number for number, members in enumerate(distinct)}
         numbers.append(np.array([place[pair[axis]] for pair in found], dtype=np.int64))
-    return Windows(tables[0], tables[1], numbers[0], numbers[1])
+    return Reach(tables[0], tables[1], numbers[0], numbers[1])

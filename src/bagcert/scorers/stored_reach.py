@@ -1,0 +1,48 @@
+"""What makes a footprint, as rows keep it, and back: one function to read each key that some scorer's `reach` has."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bagcert.errors import UsageError
+from bagcert.scorers.views import Hidden, flags
+from bagcert.threats import Footprint, Layer
+from bagcert.threats.footprint import pair
+from bagcert.threats.threat import Size
+
+NUMBERS = ("kernel", "stride", "dilation", "padding")
+
+
+def layer_table(layers: Sequence[Layer]) -> list[dict[str, list[int]]]:
+    """Kernel, stride, dilation and padding of a chain of layers, each for rows and columns."""
+    return [{key: list(pair(getattr(layer, key))) for key in NUMBERS} for layer in layers]
+
+
+def read_layers(layers: list[dict[str, list[int]]], image_size: Size) -> Footprint:
+    read = [Layer(**{key: (sides[0], sides[1]) for key, sides in layer.items()}) for layer in layers]
+    return Footprint.of_layers(read, image_size)
+
+
+def read_kept(kept: list[int], image_size: Size) -> Footprint:
+    return Footprint.ablation((kept[0], kept[1]), image_size)
+
+
+def read_hidden(hidden: dict[str, list[list[int]]], image_size: Size) -> Footprint:
+    return Hidden(flags(hidden["rows"], image_size[0]), flags(hidden["columns"], image_size[1])).footprint
+
+
+REACHES: dict[str, Callable[[Any, Size], Footprint]] = {
+    "layers": read_layers,
+    "kept": read_kept,
+    "hidden": read_hidden,
+}
+
+
+def read_footprint(table: dict[str, Any]) -> Footprint:
+    """The footprint that a table with an image size and some scorer's `reach` describes."""
+    height, width = table["image_size"]
+    for key, read in REACHES.items():
+        if key in table:
+            return read(table[key], (height, width))
+    raise UsageError(
+        f"expected {', '.join(REACHES)} that make the footprint, got none of them; certify a model by its name"
+    )
