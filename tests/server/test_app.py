@@ -126,7 +126,7 @@ def test_too_many_score_maps_are_refused(model: Model) -> None:
         sent = [("files", ("p", file_of(photos()[0])))] * 3
         response = client.post("/v1/certify?scores=true", files=sent)
         assert response.status_code == 413
-        assert "At most 2 files may ask for scores at once, but 3 did." in response.json()["detail"]
+        assert "Scores are limited to 2 files per request, but this has 3." in response.json()["detail"]
         assert client.post("/v1/certify?scores=true", files=sent[:2]).status_code == 200
         assert client.post("/v1/certify", files=sent).status_code == 200
 

@@ -34,16 +34,15 @@ def adversarial(defense: Defense, images: Images) -> Iterator[Painted]:
     found = attack(defense, images, None, QUICK)
     predicted = found.certificate.predicted
     slopes = lead_slopes(defense, images.to(predicted.device), predicted)
-    yield from filled(
-        defense, images, [(slopes <= 0).to(images)]
-    )  # black where brightness helps the class, otherwise white
+    harmful = (slopes <= 0).to(images)  # black where brightness helps the class, otherwise white
+    yield from filled(defense, images, [harmful])
     painted_at, changed = found.placement.cpu(), (found.placement[:, 0] >= 0).cpu()
     regions = Placements.of(defense.threat, defense.scorer.footprint, every=True).regions.to(images.device)
     reached = torch.zeros(len(images), *regions.grid, dtype=torch.bool)
     for image in changed.nonzero().flatten():
-        places = (regions.placements.cpu() == painted_at[image]).all(dim=1).nonzero().flatten()
-        assert len(places), "an attack paints only at placements of the threat"
-        reached[image] = regions.masks(places).cpu().any(dim=0)  # several if regions differ inside one rectangle
+        indices = (regions.placements.cpu() == painted_at[image]).all(dim=1).nonzero().flatten()
+        assert len(indices), "an attack paints only at placements of the threat"
+        reached[image] = regions.masks(indices).cpu().any(dim=0)  # several if regions differ inside one rectangle
     yield Painted(found.images.cpu(), ~reached[:, None])
 
 

@@ -85,7 +85,7 @@ def certify_routes(service: Service) -> APIRouter:
         if scores and len(files) > most_maps:
             raise RequestError(
                 413,
-                f"At most {most_maps} files may ask for scores at once, but {len(files)} did. Send several requests.",
+                f"Scores are limited to {most_maps} files per request, but this has {len(files)}. Send several.",
             )
         async with service.in_time():
             pictures = await service.read([file.file for file in files])

@@ -65,11 +65,11 @@ def attack_picture(model: Model, job: AttackJob) -> AttackResult:
     scores = model.scores(image)
     certificate = defense.certify_integers(scores)
     assert certificate.weakest_region is not None
-    box = certificate.weakest_region
-    places = Placements.of(job.patch, defense.scorer.footprint, every=True)
-    place = (places.regions.placements == box).all(dim=1).nonzero().flatten()[:1]
+    weakest = certificate.weakest_region
+    placements = Placements.of(job.patch, defense.scorer.footprint, every=True)
+    index = (placements.regions.placements == weakest).all(dim=1).nonzero().flatten()[:1]
     windows = Windows.around(
-        defense.scorer, places.pixels(place, job.patch.image_size), places.regions.masks(place), box
+        defense.scorer, placements.pixels(index, job.patch.image_size), placements.regions.masks(index), weakest
     )
     goal = goal_for(defense.rule, Aim(certificate.predicted, None), defense.regions)
     soft_clean, pixels, only = soft_scores(defense, image), windows.cut(image), torch.zeros(1, dtype=torch.int64)
@@ -88,7 +88,7 @@ def attack_picture(model: Model, job: AttackJob) -> AttackResult:
         pixels = torch.where(windows.painted, (moved * 255).round() / 255, pixels.detach())
         taken += 1
     painted = (windows.paste(pixels.detach(), image)[0].permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()
-    return AttackResult(painted, Placement(*box[0].tolist()), bool(certificate.certified), taken)
+    return AttackResult(painted, Placement(*weakest[0].tolist()), bool(certificate.certified), taken)
 
 
 def winner(defense: Defense, hard: Scores, soft: Scores) -> int:

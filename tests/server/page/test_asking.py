@@ -104,7 +104,7 @@ def test_too_many_pictures_for_one_request_are_asked_in_several(plain_page: "Pag
     def take_three(route: "Route") -> None:
         counts.append((route.request.post_data_buffer or b"").count(b'name="files"'))
         if counts[-1] > 3:
-            route.fulfill(status=413, json={"detail": "At most 3 files may ask for scores at once."})
+            route.fulfill(status=413, json={"detail": "Scores are limited to 3 files per request."})
         else:
             route.continue_()
 

@@ -17,8 +17,8 @@ export class Bench {
   view = { evidence: false, classIndex: null }; // null: the answer's own class
   problem = null;
 
-  #questions = new Latest(askAbout, (input, answers, error) => this.#tell(input, answers, error));
-  #attacks = new Latest(attackOf, (input, found, error) => this.#strike(input, found, error));
+  #questions = new Latest(askAbout, (input, answers, error) => this.#answered(input, answers, error));
+  #attacks = new Latest(attackOf, (input, found, error) => this.#attackDone(input, found, error));
 
   constructor(model, samples, draw) {
     this.model = model;
@@ -74,7 +74,7 @@ export class Bench {
     this.picture = picture;
     this.fill = { ...this.fill, found: null };
     this.view = { ...this.view, classIndex: null };
-    if (this.patch !== null && this.fill.kind === "attack") this.strike();
+    if (this.patch !== null && this.fill.kind === "attack") this.startAttack();
     else this.#changed(0);
   }
 
@@ -96,13 +96,13 @@ export class Bench {
 
   sizeTo(height, width) {
     this.put(sizeTo(this.patch, height, width, this.model));
-    if (this.fill.kind === "attack") this.strike();
+    if (this.fill.kind === "attack") this.startAttack();
   }
 
   paint(fill) {
     this.fill = { ...this.fill, ...fill };
     const attacks = this.fill.kind === "attack";
-    if (attacks && (this.patch === null || this.pattern === null)) return this.strike();
+    if (attacks && (this.patch === null || this.pattern === null)) return this.startAttack();
     if (!attacks) this.#attacks.drop();
     this.put();
   }
@@ -113,7 +113,7 @@ export class Bench {
   }
 
   /** Attack where the proof is weakest. The server attacks only within its threat, so a larger patch shrinks. */
-  strike(steps = STEPS) {
+  startAttack(steps = STEPS) {
     const { height, width } = this.shapes[0];
     const patch = this.patch ?? inTheMiddle(height, width, this.model);
     this.patch = fits(patch, this.shapes) ? patch : sizeTo(patch, height, width, this.model);
@@ -123,8 +123,8 @@ export class Bench {
     this.#changed(REST);
   }
 
-  strikeLonger() {
-    this.strike(this.model.limits.attack_steps);
+  attackLonger() {
+    this.startAttack(this.model.limits.attack_steps);
   }
 
   fail(error) {
@@ -143,14 +143,14 @@ export class Bench {
     this.draw();
   }
 
-  #tell({ picture, painted }, answers, error) {
+  #answered({ picture, painted }, answers, error) {
     if (error !== null) return this.fail(error);
     Object.assign(picture, { answer: answers.clean, original: answers.original });
     if (painted !== null) this.patched = answers.patched;
     this.draw();
   }
 
-  #strike(_, found, error) {
+  #attackDone(_, found, error) {
     if (error !== null) return this.fail(error);
     this.fill = { ...this.fill, found };
     this.put(found.placement);

@@ -31,7 +31,8 @@ function showInfo(model) {
   get("served").textContent = `${model.name} · ${model.classes.length} classes · ${size} pixels`;
   get("info").textContent =
     `Model ${model.name}, rule ${model.rule}, patch ${model.threat_in_words}. Scores are computed by ` +
-    `${model.arithmetic}; the proofs hold for this program. Weights ${model.weights_sha256.slice(0, 12)}, bagcert ${model.version}.`;
+    `${model.arithmetic}; the proofs hold for this program. ` +
+    `Weights ${model.weights_sha256.slice(0, 12)}, bagcert ${model.version}.`;
 }
 
 function showProblem(message) {

@@ -7,7 +7,8 @@ export async function decode(blob, mostPixels) {
   });
   const { width, height } = bitmap;
   if (width * height > mostPixels) {
-    throw new Error(`This picture has ${width * height} pixels, but the server accepts at most ${mostPixels}. Choose a smaller one.`);
+    const size = `${width * height} pixels`;
+    throw new Error(`This picture has ${size}, but the server accepts at most ${mostPixels}. Choose a smaller one.`);
   }
   const context = canvasOf(width, height).getContext("2d", { willReadFrequently: true });
   context.fillStyle = "#fff";

@@ -9,7 +9,7 @@ export function useToken(text) {
   token = text;
 }
 
-export class Refused extends Error {
+export class RequestError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -33,14 +33,14 @@ export async function certify(blobs, model) {
   const form = new FormData();
   for (const blob of blobs) form.append("files", blob, "picture");
   try {
-    const told = await (await ask("v1/certify?scores=true", { method: "POST", body: form })).json();
-    if (told.model === model.name && told.rule === model.rule && told.threat === model.threat) return told.answers;
+    const found = await (await ask("v1/certify?scores=true", { method: "POST", body: form })).json();
+    if (found.model === model.name && found.rule === model.rule && found.threat === model.threat) return found.answers;
   } catch (error) {
     if (error.status !== 413 || blobs.length === 1) throw error;
     const half = Math.ceil(blobs.length / 2); // too much for one request
     return [...(await certify(blobs.slice(0, half), model)), ...(await certify(blobs.slice(half), model))];
   }
-  throw new Refused(0, "The server has switched to another model, rule or patch. Please reload this page.");
+  throw new RequestError(0, "The server has switched to another model, rule or patch. Please reload this page.");
 }
 
 /** A patch of this size where the proof is weakest, by gradient descent. */
@@ -52,20 +52,20 @@ export async function attack(blob, { height, width }, steps) {
 }
 
 async function ask(path, options = {}) {
-  if (token !== null && !PRINTABLE.test(token)) throw new Refused(401, "A token consists of printable ASCII characters.");
+  if (token !== null && !PRINTABLE.test(token)) throw new RequestError(401, "A token has printable ASCII characters only.");
   const headers = token === null ? {} : { Authorization: `Bearer ${token}` };
   for (let left = TRIES; ; left--) {
     const response = await fetch(path, { ...options, headers }).catch(() => {
-      throw new Refused(0, "The server cannot be reached. Is it still running?");
+      throw new RequestError(0, "The server cannot be reached. Is it still running?");
     });
     if (response.ok) return response;
-    if (response.status !== 503 || left === 1) throw new Refused(response.status, await reason(response));
+    if (response.status !== 503 || left === 1) throw new RequestError(response.status, await reason(response));
     const seconds = Number(response.headers.get("Retry-After")) || 1;
     await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
   }
 }
 
 async function reason(response) {
-  const told = await response.json().catch(() => ({}));
-  return typeof told.detail === "string" ? `The server says: ${told.detail}` : `The server failed (${response.status}).`;
+  const body = await response.json().catch(() => ({}));
+  return typeof body.detail === "string" ? `The server says: ${body.detail}` : `The server failed (${response.status}).`;
 }

@@ -29,8 +29,8 @@ function listen(bench) {
     get("frame").scrollIntoView({ block: "nearest" });
   };
   click("add", begin(() => bench.paint({ kind: bench.fill.kind === "attack" ? "solid" : bench.fill.kind })));
-  click("attack", begin(() => bench.strike()));
-  click("again", () => bench.strikeLonger());
+  click("attack", begin(() => bench.startAttack()));
+  click("again", () => bench.attackLonger());
   click("shuffle", () => bench.paint({ seed: bench.fill.seed + 1 }));
   click("remove", () => {
     bench.remove();

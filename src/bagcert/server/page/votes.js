@@ -60,7 +60,9 @@ function drawView({ view, model }, answer) {
 
 function about({ model, patch }, counted) {
   const windows = (model.grid[0] * model.grid[1]).toLocaleString("en");
-  const what = counted ? `Share of the ${windows} small windows that vote for each class.` : `Average score over ${windows} small windows.`;
+  const what = counted
+    ? `Share of the ${windows} small windows that vote for each class.`
+    : `Average score over ${windows} small windows.`;
   const mark = patch === null ? "" : " The marks show the picture without the patch.";
   return `${what}${mark} Press a class to see its evidence on the picture.`;
 }
