@@ -1,11 +1,11 @@
-"""Audit the shipped models by every program of this machine, for the table of docs/deploy.md.
+"""Audit the shipped models with every program of this machine, and fill the table of docs/deploy.md.
 
     python -m benchmarks.audits --device cpu     (eager, compiled, bfloat16, onnxruntime)
-    python -m benchmarks.audits --device cuda    (eager and compiled, both by cuDNN too, TF32, bfloat16)
+    python -m benchmarks.audits --device cuda    (eager and compiled, with and without cuDNN, TF32, bfloat16)
     python -m benchmarks.audits --table-only     (write the table again)
 
-With --keep, audits of the same weights that held, by the same call, are not run again: for one more model on the same
-machine. After a change of the code leave it out.
+With --keep, an audit that passed is not run again for the same weights and the same call, for example to add a model.
+Leave it out after a change of the code.
 """
 
 import time
@@ -46,7 +46,7 @@ PROGRAMS = {
 
 
 def audited(model: str, program: Program, images: int, data_dir: Path | None) -> dict[str, Any]:
-    """One audit as an object, with what it took."""
+    """One audit as an object, with its settings and time."""
     defense = load(model, program.device)
     clean = next(load_dataset(defense.card["data"]["name"], data_dir).split("test").batches(images, "cpu")).images
     begun = time.perf_counter()
@@ -60,13 +60,13 @@ def results_file(device: str) -> Path:
 
 
 def stored_audits(device: str) -> dict[str, Any]:
-    """What was written last for that device."""
+    """The stored results of that device."""
     path = results_file(device)
     return read_json(path) if path.exists() else {"audits": []}
 
 
 def table() -> Lines:
-    """What the stored audits found; one of other weights than the shipped ones counts as not run."""
+    """What the stored audits found; an audit of other weights than the shipped ones counts as not run."""
     lines: Lines = [("model", "machine", "program", "violations", "guard band to eager torch")]
     for device, programs in PROGRAMS.items():
         stored = stored_audits(device)
@@ -90,7 +90,7 @@ def table() -> Lines:
 
 
 def kept(device: str, facts: dict[str, Any]) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """The stored audits of the same call that held, by model, weights and program."""
+    """The stored audits of the same call that passed, by model, weights and program."""
     stored = stored_audits(device)
     if {key: value for key, value in stored.items() if key != "audits"} != facts:
         return {}
@@ -109,7 +109,7 @@ def main(
     table_only: Annotated[bool, typer.Option("--table-only", help="run nothing")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="audits of the same weights that held")] = False,
 ) -> None:
-    """Run the audits of one device and write down what they found."""
+    """Run the audits of one device and store what they found."""
     if not table_only:
         facts = provenance("benchmarks.audits", ["--device", device, "--images", images], torch.device(device))
         known, found = kept(device, facts) if keep else {}, []

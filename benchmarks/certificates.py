@@ -1,11 +1,11 @@
-"""What certificates cost beside the network that makes the scores: ratios in one run.
+"""Measure what certificates cost relative to the network that makes the scores.
 
     python -m benchmarks.certificates            (or `make bench`)
 
 CIFAR-10 size: the shipped two-mask network (one path, receptive field 7) on test images; 5x5 patches. Its
 logits go through `two-mask`, its votes (logit at least 0) through the rules that need bounds, and `two-mask` too.
-ImageNet size: 1,000 classes on a 56x56 grid of stride 4, receptive field 17, 32x32 patches; votes drawn so that each
-image has a class with a lead of its own, since untrained networks give maps without any.
+ImageNet size: 1,000 classes on a 56x56 grid of stride 4, receptive field 17, 32x32 patches. Votes are drawn so that
+each image has a class in the lead, since the maps of untrained networks have none.
 """
 
 import json
@@ -29,7 +29,7 @@ RESULTS = BENCHMARKS / "certificates.json"
 
 
 def seconds(work: Callable[[], object], repeats: int = 5) -> float:
-    """The median time of a call, after one to warm up."""
+    """The median time of a call, after a warm-up."""
     work()
     times = []
     for _ in range(repeats):
@@ -40,7 +40,7 @@ def seconds(work: Callable[[], object], repeats: int = 5) -> float:
 
 
 def peak_memory() -> float:
-    """The most memory this process has held so far, in GiB."""
+    """The peak memory of this process so far, in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
@@ -79,11 +79,11 @@ def cifar10(images: int) -> dict[str, Any]:
 
 
 def drawn_votes(images: int, classes: int, grid: int) -> Tensor:
-    """Votes of a made-up network: each class at one place in a hundred, one class of each image much more often."""
+    """Made-up votes: each class at one position in a hundred, one class of each image much more often."""
     draw = torch.Generator().manual_seed(0)
     votes = torch.empty(images, classes, grid, grid, dtype=torch.int8)
     for image, strength in zip(votes, torch.linspace(0.02, 0.5, images).tolist(), strict=True):
-        # One by one: the numbers drawn for all would be the most memory that this process ever holds.
+        # One by one: drawing all at once would be the peak memory of this process.
         image.copy_(torch.rand(classes, grid, grid, generator=draw) < 0.01)
         image[classes // 2] |= torch.rand(grid, grid, generator=draw) < strength
     return votes
@@ -95,7 +95,7 @@ def imagenet(images: int) -> dict[str, Any]:
     regions = footprint.regions(parse_threat("32x32", (224, 224))).maximal()
     votes = drawn_votes(images, 1000, 56)
     result: dict[str, Any] = {"images": images, "classes": 1000, "masks": len(regions), "rules": {}}
-    before = peak_memory()  # a peak never falls: what two-mask shows includes what every-region needed before it
+    before = peak_memory()  # a peak never falls: the one of two-mask includes what every-region needed before it
     for rule in ("every-region", "two-mask"):
         spent = seconds(lambda rule=rule: find_rule(rule).certify(read_scores(votes), regions, False), repeats=1)  # type: ignore[misc]
         result["rules"][rule] = {
@@ -127,7 +127,7 @@ def growth() -> dict[str, Any]:
 def main() -> None:
     """Time network and rules on one machine."""
     results = {
-        "imagenet": imagenet(64),  # first: its memory is measured against what the process has held before
+        "imagenet": imagenet(64),  # first: its memory is measured against the peak before it
         "growth": growth(),
         "cifar10": cifar10(1000),
     }

@@ -1,11 +1,11 @@
-"""What an exported graph costs, and how far it agrees with torch: ratios in one run.
+"""Measure what an exported graph costs, and how well it agrees with torch.
 
     python -m benchmarks.export                   (about half an hour on two cores: all test images are compared)
     python -m benchmarks.export --compared 500    (a first look)
 
 The two smaller shipped models on CIFAR-10 test images, 5x5 patches. Every round times each program once, and the ratios
-are medians over the rounds: the machine may be busy, and then it is so for all of them. Memory is that of a process of
-its own that has only onnxruntime and runs one batch of 64.
+are medians over the rounds: if the machine is busy, it is busy for all of them. Memory is that of a separate process
+that runs onnxruntime alone, on one batch of 64.
 """
 
 import json
@@ -52,7 +52,7 @@ SHOWN = {
     "onnxruntime, two-mask": "graph with `two-mask`, exact lead",
 }
 
-# Its own peak: what getrusage tells of a child includes what the parent held when it was started.
+# Its own peak: getrusage of a child includes what the parent held when it was started.
 ALONE = """
 import re, sys
 from pathlib import Path
@@ -75,7 +75,7 @@ def session_run(model: onnx.ModelProto) -> Callable[[Tensor], dict[str, Any]]:
 
 
 def speed(defense: Defense, graphs: dict[str, onnx.ModelProto], images: Tensor) -> dict[str, Any]:
-    """Times beside eager torch in NCHW, the layout torch has by default."""
+    """Times relative to eager torch in NCHW, torch's default layout."""
     programs: dict[str, Callable[[Tensor], object]] = {
         "torch, NCHW": prepare(Program(channels_last=False, batch=0), defense.scorer, 3),
         "torch, channels_last": prepare(Program(batch=0), defense.scorer, 3),
@@ -99,7 +99,7 @@ def speed(defense: Defense, graphs: dict[str, onnx.ModelProto], images: Tensor) 
 
 
 def memory(graphs: dict[str, onnx.ModelProto], images: Tensor) -> dict[str, Any]:
-    """Peak memory in GiB of a process that runs one batch: all of it, and what it held when the graph was loaded."""
+    """Memory in GiB of a process that runs one batch: its peak, and what it held after loading the graph."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "pixels.npy", images.numpy())

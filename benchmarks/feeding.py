@@ -1,10 +1,10 @@
-"""How long a GPU waits for pictures that are read and decoded while it trains.
+"""Measure how long a GPU waits for pictures that are read and decoded while it trains.
 
     python -m benchmarks.feeding PHOTOGRAPHS                       (a minute of training, on a GPU)
     python -m benchmarks.feeding PHOTOGRAPHS --tiny --out /tmp/x   (a rehearsal on a CPU)
 
 Trains `paper-imagenet-rf17` on a folder of 1,000 classes that is read as ImageNet would be. Its pictures are those of
-PHOTOGRAPHS (train/CLASS/*), enlarged to 500x375, ImageNet's most frequent size, and dealt out to the classes: the time
+PHOTOGRAPHS (train/CLASS/*), enlarged to 500x375, ImageNet's most frequent size, and spread over the classes: the time
 to read them is right, the labels are not.
 """
 
@@ -33,7 +33,7 @@ TINY = ("network.width=16", "training.batch_size=8", "schedule.epochs=0.01", "sc
 
 
 def enlarged(photographs: Path, folder: Path, each: int) -> None:
-    """A folder with so many pictures of each class to train on and one to test."""
+    """A folder with `each` training pictures per class and one test picture."""
     sources = sorted((photographs / "train").glob("*/*"))
     if not sources:
         raise UsageError(f"expected pictures in {photographs}/train/CLASS, got none; give a folder that has some")

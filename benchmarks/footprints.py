@@ -1,10 +1,10 @@
-"""Whether NaN pixels reach exactly the footprint, at every placement of a 32x32 patch at 224x224.
+"""Check that NaN pixels reach exactly the footprint, for every placement of a 32x32 patch at 224x224.
 
     python -m benchmarks.footprints                (37,249 placements, three networks, about 15 minutes on two cores)
     python -m benchmarks.footprints --every 48     (some of them)
 
 The paper's ImageNet networks with one channel throughout, which changes no footprint, in float64 on the CPU, where
-convolutions are computed tap by tap. A NaN in a pixel reaches every output that looks at the pixel, and no other.
+convolutions are computed tap by tap. A NaN in a pixel reaches every output that sees the pixel, and no other.
 """
 
 import json
@@ -29,7 +29,7 @@ AT_ONCE = 193  # placements: one row of them
 
 
 def compared(field: int, every: int) -> dict[str, Any]:
-    """How many placements were tried, at how many the outputs reached are not the footprint, and its sizes."""
+    """How many placements were tried, how many footprints were wrong, and the sizes of the regions."""
     recipe = load_recipe(f"paper-imagenet-rf{field}", ["network.classes=2", "network.channels=1", "network.width=1"])
     scorer = recipe.network.build(SIZE, (0.0,), (1.0,)).eval()
     regions = scorer.footprint.regions(parse_threat(PATCH, SIZE))

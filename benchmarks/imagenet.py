@@ -1,12 +1,12 @@
-"""Seconds for 50,000 images of 224x224: the network of receptive field 17 and its proofs.
+"""Time 50,000 images of 224x224: the network with receptive field 17 and its proofs.
 
     python -m benchmarks.imagenet                              (50,000 images, for a GPU)
     python -m benchmarks.imagenet --images 8 --batch-size 4    (a rehearsal on a CPU)
 
 The network is the paper's (1,000 classes, 56x56 outputs) with random weights, by torch.compile in bfloat16, on random
-pixels that are on the device already: that does not change its time. Rules look closer only at classes that may matter,
-so they are timed on maps that look trained: for each image one class has votes on 5 to 60 % of the map, ten rivals have
-up to 80 % of that, the others few.
+pixels that are already on the device: none of this changes its time. Rules look closer only at classes that may matter,
+so they are timed on maps that look trained: in each image one class has votes on 5 to 60 % of the map, ten rivals have
+up to 80 % of that, and the others few.
 """
 
 import json
@@ -46,7 +46,7 @@ def trained_looking_votes(images: int, classes: int, grid: tuple[int, int], devi
 
 @torch.no_grad()
 def measured(images: int, batch_size: int, frozen: bool, device: torch.device) -> dict[str, Any]:
-    """Seconds of all batches, each part timed over the whole run, after a batch to warm up."""
+    """Seconds for all batches, each part timed over the whole run, after a warm-up batch."""
     recipe = load_recipe(RECIPE)
     scorer = recipe.network.build((SIDE, SIDE), (0.5,), (0.25,)).to(device).eval()
     classes = tuple(str(number) for number in range(recipe.network.classes))

@@ -1,12 +1,12 @@
-"""Attack what is certified, many times: no class may change.
+"""Attack certified images many times: no class may change.
 
     python -m benchmarks.soundness cifar10-small               (12,000 runs, for a GPU)
     python -m benchmarks.soundness cifar10-small --runs 200 --steps 20 --out /tmp/x.json    (a first look on two cores)
 
-Certified test images of a model, several patch shapes, sum and masking rules: the network's own scores go through
-`two-mask`, its votes (logit at least 0) through every rule; a network that votes has no other scores. Each image is
-attacked at its weakest placements, from its own pixels and from random ones; a run is one descent. Exit code 1 where a
-certified class changed.
+Certified test images of a model, several patch shapes and rules. The network's own scores go through `two-mask`, its
+votes (logit at least 0) through every rule; a network that votes has no other scores. Each image is attacked at its
+weakest placements, from its own pixels and from random ones. A run is one descent. If a certified class changes, the
+exit code is 1.
 """
 
 import json
@@ -27,11 +27,11 @@ from studies.common.commands import call
 from studies.common.results import BENCHMARKS, provenance, write_results
 
 PATCHES = ("2x2", "5x5", "8x8", "1x24", "24x1")
-BATCH = 64  # images looked through for certified ones at a time
+BATCH = 64  # images searched for certified ones at a time
 
 
 def voting(defense: bagcert.Defense) -> bagcert.Defense:
-    """The same weights, but each score is a vote: rules that need tight bounds can certify it."""
+    """The same weights with votes as scores, so that rules that need tight bounds can certify."""
     scorer = defense.scorer
     assert isinstance(scorer, ResidualScorer)
     votes = replace(scorer.config, step="heaviside").build(scorer.image_size, (0.0,), (1.0,))
@@ -41,7 +41,7 @@ def voting(defense: bagcert.Defense) -> bagcert.Defense:
 
 
 def cases(plain: bagcert.Defense, patches: list[str], own: bool = False) -> list[tuple[str, str, bagcert.Defense, str]]:
-    """Patch, kind of scores, network and rule of each case; none twice. With `own` no votes of a network of logits."""
+    """Patch, kind of scores, network and rule of each case, none twice. `own`: no votes of a network of logits."""
     logits = plain.scorer.step.bounds != (0, 1)
     found = [(patch, "scores", plain, "two-mask") for patch in patches] if logits else []
     if own and logits:
@@ -51,7 +51,7 @@ def cases(plain: bagcert.Defense, patches: list[str], own: bool = False) -> list
 
 
 def count(defense: bagcert.Defense, source: Source, runs: int, settings: AttackSettings) -> dict[str, Any]:
-    """Attack certified images until `runs` descents are done, or the images are all used."""
+    """Attack certified images until `runs` descents are done or no images are left."""
     begun, done, images, flips, seen = time.perf_counter(), 0, 0, [], 0
     each = settings.places * settings.restarts
     for number, batch in enumerate(source.batches(BATCH, "cpu")):

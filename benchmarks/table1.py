@@ -1,11 +1,11 @@
-"""How long certifying the test images takes by receptive field, and how large the networks are.
+"""Time the networks of Table 1 by receptive field, and count their parameters.
 
     python -m benchmarks.table1             (all 10,000 test images, for a GPU)
     python -m benchmarks.table1 --images 4  (a first look on two cores: ratios only)
 
 The paper's networks have width 768 and two paths; their weights are random here, which changes no time. The shipped
 models follow. Each pass is the network and its rule, as `Defense.certify` runs them: bfloat16 on a GPU, float32 on one
-thread of a CPU. A time on a CPU says little about another one, so there only the ratio to receptive field 7 is kept.
+thread of a CPU. A time on one CPU says little about another, so only the ratio to receptive field 7 is kept there.
 """
 
 import json
@@ -41,7 +41,7 @@ def defenses(device: torch.device, classes: tuple[str, ...]) -> Iterator[tuple[s
 
 
 def with_ratios(rows: list[dict[str, Any]], absolute: bool) -> list[dict[str, Any]]:
-    """Add what each network takes beside the paper's of receptive field 7; keep seconds only if they are asked for."""
+    """Add each network's time relative to the paper's with receptive field 7; keep seconds only if asked to."""
 
     def total(row: dict[str, Any]) -> float:
         return float(row["network_seconds"] + row["rule_seconds"])

@@ -1,4 +1,4 @@
-"""What a server keeps of its model's speed under load."""
+"""Measure how much of its model's speed a server keeps under load."""
 
 from benchmarks.serving.command import measure
 from studies.common.commands import call

@@ -1,4 +1,4 @@
-"""Clients of a server: they ask from many threads at once, and compare every answer."""
+"""Clients of a server that ask from many threads at once and check every answer."""
 
 import http.client
 import json
@@ -29,7 +29,7 @@ def drive(
     going_on: Callable[[], bool],
     tally: Tally,
 ) -> None:
-    """Ask from so many threads; each goes through the files from a place of its own while `going_on` says so."""
+    """Ask from many threads. Each starts at another file and goes on while `going_on` is true."""
     lock = threading.Lock()
 
     def client(number: int) -> None:
@@ -73,7 +73,7 @@ def ask(connection: http.client.HTTPConnection, file: bytes) -> dict[str, Any]:
 
 
 def once_each(clients: int) -> Callable[[], bool]:
-    """True for so many calls."""
+    """True for that many calls."""
     left = iter(range(clients))
     return lambda: next(left, None) is not None
 

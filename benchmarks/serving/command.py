@@ -1,14 +1,14 @@
-"""What a server keeps of its model's speed under load, written to benchmarks/results/: make load
+"""How much of its model's speed does a server keep under load? Into benchmarks/results/: make load
 
     python -m benchmarks.serving --model cifar10-small --clients 32 --seconds 120
 
-Clients send single test images over kept connections as fast as they are answered, and every answer is compared with
-what `Defense.certify` said offline. The raw speed is that of the network alone on full batches, with as many threads.
-It is measured before, between and after parts of the load, and the share is the median over the parts.
+Clients send single test images over open connections as fast as they are answered, and every answer is compared with
+the one of `Defense.certify`. The raw speed is that of the network alone on full batches, with as many threads. It is
+measured before, between and after parts of the load, and the share is the median over the parts.
 
-On a machine that others use, too, wall time says little: who has more threads gets more of it. The processor time of an
-image, raw and served, is told as well; with one thread, which never waits for another, their ratio is a lower bound of
-the share on quiet cores, where the server's other work has a core of its own.
+On a machine that others use, wall time says little: programs with more threads get more of it. So the processor time
+per image, raw and served, is stored too. With one thread, which never waits for another, their ratio is a lower bound
+of the share on quiet cores, where the server's other work has its own core.
 """
 
 import json
@@ -41,7 +41,7 @@ RAW_SECONDS = 10.0
 
 
 def expected(defense: Defense, images: Tensor) -> list[dict[str, Any]]:
-    """What the server must say of each image."""
+    """What the server must answer for each image."""
     found = defense.certify(images)
     assert found.lead is not None and found.weakest_region is not None
     names = ("row", "column", "height", "width")
@@ -51,7 +51,7 @@ def expected(defense: Defense, images: Tensor) -> list[dict[str, Any]]:
 
 
 def raw_speed(defense: Defense, images: Tensor, seconds: float) -> tuple[float, float]:
-    """Of the network alone: images a second, and processor seconds an image."""
+    """Of the network alone: images per second, and processor seconds per image."""
     batch, count = images[: defense.batch_size], 0
     defense.scores(batch)
     begun, used = time.perf_counter(), time.process_time()
@@ -75,13 +75,13 @@ def serving(model: str, threads: int) -> Iterator[tuple[int, str]]:
 
 
 def processor_seconds(process: int) -> float:
-    """What a process has used so far, by all of its threads."""
+    """The processor time of a process so far, over all threads."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(process: int) -> float:
-    """Resident now, in MiB."""
+    """Resident memory of a process, in MiB."""
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text(encoding="ascii"))
     assert found is not None
     return int(found[1]) / 2**10

@@ -1,4 +1,4 @@
-"""Studies and benchmarks as commands: a caller's mistake is one line and exit code 2, as with `bagcert`."""
+"""Studies and benchmarks as commands: a caller's mistake is one line and exit code 2, as in `bagcert`."""
 
 import ast
 import runpy
@@ -39,7 +39,7 @@ def dispatch(folder: Path) -> None:
 
 
 def listed(folder: Path) -> dict[str, str]:
-    """Every module or folder that runs by its name, and the first line of what it says about itself."""
+    """Every module or folder that can be run by name, with the first line of its docstring."""
     mains = {path.parent.name: path for path in folder.glob("*/__main__.py")}
     mains |= {path.stem: path for path in folder.glob("[!_]*.py")}
     docs = {name: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) for name, path in mains.items()}

@@ -1,4 +1,4 @@
-"""Results as JSON: what was found, below the command, seed, device and versions that found it."""
+"""Results as JSON: what was found, with the command, seed, device and versions that found it."""
 
 import shlex
 from collections.abc import Mapping, Sequence

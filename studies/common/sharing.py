@@ -1,6 +1,6 @@
-"""Jobs that share a device: some processes work them off until a deadline, and what they are at then is kept.
+"""Jobs that share a device: several processes work through them until a deadline, and unfinished work is kept.
 
-On an NVIDIA GPU start its multi-process service first (`nvidia-cuda-mps-control -d`): without it the processes take
+On an NVIDIA GPU, start its multi-process service first (`nvidia-cuda-mps-control -d`). Without it the processes take
 turns, and jobs of many small kernels, such as attacks, wait most of the time.
 """
 
@@ -25,12 +25,12 @@ Bench = TypeVar("Bench")
 
 
 def deadline_of(minutes: float | None) -> float:
-    """When to stop (time.monotonic), so many minutes from now; never, if none are given."""
+    """When to stop (time.monotonic), `minutes` from now; never if none are given."""
     return time.monotonic() + 60 * minutes if minutes is not None else float("inf")
 
 
 def check_rehearsal(tiny: bool, out: Path, results: Path = RESULTS) -> None:
-    """Refuse to put what is rehearsed where results are kept."""
+    """Refuse to write a rehearsal into the folder of results."""
     if tiny and out == results:
         raise UsageError(f"expected another --out than {results} with --tiny, got it; rehearsed rows are no results")
 
@@ -47,7 +47,7 @@ def report(chosen: int, left: list[str]) -> None:
 def supervise(
     step: Callable[[Job, Bench], str], todo: list[Job], bench: Bench, processes: int, deadline: float
 ) -> None:
-    """Let `processes` take job after job; `step` does one and returns what to say of it."""
+    """Let `processes` work through the jobs; `step` does one and returns a line to print."""
     context = multiprocessing.get_context("spawn")
     queue: Queue[Job | None] = context.Queue()
     count = min(processes, len(todo))
@@ -63,11 +63,11 @@ def supervise(
             worker.terminate()  # training saves a checkpoint; rows are on disk batch by batch
         wait_for(workers, time.monotonic() + STOPPING_SECONDS)
         for worker in workers:
-            worker.kill()  # one that is still compiling has nothing to lose
+            worker.kill()  # a process that is still compiling has nothing to lose
 
 
 def name_of(job: object) -> str:
-    """Of a run its name; of several that follow each other, all of them."""
+    """The name of a run, or all names of several runs in a row."""
     return ", ".join(job) if isinstance(job, list) else str(getattr(job, "name", job))
 
 
@@ -77,14 +77,14 @@ def wait_for(workers: list[SpawnProcess], deadline: float) -> None:
 
 
 def work_off(step: Callable[[Job, Bench], str], queue: "Queue[Job | None]", bench: Bench) -> None:
-    """Take jobs until there are none; one that fails does not stop the others."""
+    """Take jobs until none are left; a failed job does not stop the others."""
     while (job := queue.get()) is not None:
         begun = time.monotonic()
         try:
             words = step(job, bench)
         except Stopped:
             return
-        except (UsageError, RuntimeError) as error:  # also what the device says when its memory is full
+        except (UsageError, RuntimeError) as error:  # including a full device memory
             words = f"{name_of(job)}: failed: {error}"
         print(f"{words} ({time.monotonic() - begun:.0f} s)", flush=True)
         torch.compiler.reset()  # else the ninth network of a process would no longer be compiled

@@ -23,7 +23,7 @@ from bagcert.rows.write import Plan, write_rows
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model on the device at hand, the test images, and what the first line of its rows says."""
+    """A model on its device, the test images, and the header of its rows."""
 
     defense: Defense
     source: Source
@@ -31,7 +31,7 @@ class Subject:
 
     @staticmethod
     def find(model: str | Path, name: str, data_dir: Path | None) -> "Subject":
-        """A shipped model or a run folder; rows will call it by `name`."""
+        """A shipped model or a run folder; its rows will say `name`."""
         defense = load(model, usual_device())
         dataset = fitting_dataset(defense.card["data"]["name"], defense, data_dir)
         return Subject(defense, dataset.split("test"), describe(name, defense, dataset, "test"))
@@ -56,7 +56,7 @@ class Subject:
         return read_attack_rows(out)
 
     def is_in(self, path: Path) -> bool:
-        """Are these rows of the same weights? A model that was trained again needs new ones."""
+        """Are these rows of the same weights? A retrained model needs new rows."""
         return path.exists() and first_line(path)["weights_sha256"] == self.header["weights_sha256"]
 
 
@@ -74,7 +74,7 @@ def one_precision(subject: Subject) -> Iterator[Subject]:
 
 @contextmanager
 def packed(work: Path, out: Path) -> Iterator[Path]:
-    """A plain file to write rows to, kept gzipped once they are complete; the same rows give the same bytes."""
+    """A plain file to write rows to, gzipped once it is complete; the same rows give the same bytes."""
     plain = work / out.name.removesuffix(".gz")
     work.mkdir(parents=True, exist_ok=True)
     yield plain

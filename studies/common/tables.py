@@ -2,7 +2,7 @@
 
 import re
 
-Lines = list[tuple[str, ...]]  # the first one is the head
+Lines = list[tuple[str, ...]]  # the first line is the head
 
 
 def markdown(lines: Lines) -> str:
@@ -14,11 +14,11 @@ def place_of(name: str) -> re.Pattern[str]:
 
 
 def fill(page: str, name: str, lines: Lines) -> str:
-    """The page with that table as given now; one that has no place for it is left without it."""
+    """The page with that table replaced; a page without marks for it stays as it is."""
     return place_of(name).sub(lambda _: markdown(lines), page)
 
 
 def put_table(page: str, name: str, lines: Lines) -> str:
-    """The same for a page of ours, which must have just one place for it."""
+    """The same for a page of ours, which must have exactly one pair of marks for it."""
     assert len(place_of(name).findall(page)) == 1, name
     return fill(page, name, lines)

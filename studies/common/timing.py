@@ -23,7 +23,7 @@ def measured(name: str, defense: Defense, images: Tensor, repeats: int) -> dict[
 
 
 def timed(work: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """The shortest of some calls, after one to warm up; on a CPU the time that the process worked, not waited."""
+    """The shortest of some calls, after a warm-up; on a CPU, processor time instead of wall time."""
     clock, times = time.process_time if device.type == "cpu" else time.perf_counter, []
     for _ in range(1 + repeats):
         begun = clock()

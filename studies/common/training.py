@@ -1,4 +1,4 @@
-"""Training for a study: quietly, as far as it is not done, and what the run logged."""
+"""Training for a study: silent, only what is not done yet, and what the run logged."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from bagcert.training.run import RunFolder
 
 
 def train_quietly(recipe: Recipe, order: Order) -> None:
-    """Train what is left; several processes would talk at once."""
+    """Train what is left, silently: several processes would print at once."""
     if not RunFolder(order.out).config.exists():
         with contextlib.redirect_stdout(io.StringIO()):
             train(recipe, order)
@@ -27,6 +27,6 @@ def read_log(run: Path) -> list[dict[str, Any]]:
 
 
 def steady_mean(log: list[dict[str, Any]], key: str) -> float:
-    """The mean of a number that every step has, without the first line of steps, which holds the compilation."""
+    """The mean of a number that is logged with the steps, without the first line, which includes compilation."""
     values = [line[key] for line in log if "loss" in line][1:]
     return float(sum(values) / len(values)) if values else 0.0

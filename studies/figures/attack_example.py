@@ -17,7 +17,7 @@ from studies.figures.plan import MAIN_PATCH
 from studies.figures.stored_results import Drawn, Stock
 
 MODEL, RULE = "cifar10-votes", "every-region"  # the paper's objective and condition
-SEEN, TRIED = 32, 6  # images looked at, and attacked
+SEEN, TRIED = 32, 6  # images searched, and attacked
 RED = PALETTE[5]
 
 
@@ -33,7 +33,7 @@ class Example(NamedTuple):
 
 
 def attack_example(stock: Stock) -> Drawn:
-    """Clean and attacked image with the maps of the true class and of the one that the attack reached."""
+    """Clean and attacked image, with the maps of the true class and of the class that the attack reached."""
     defense = load(MODEL).against(MAIN_PATCH, RULE)
     try:
         dataset = fitting_dataset(card(MODEL)["data"]["name"], defense, stock.data_dir)
@@ -47,7 +47,7 @@ def attack_example(stock: Stock) -> Drawn:
 
 
 def first_flip(defense: Defense, images: Tensor, labels: Tensor) -> Example | None:
-    """Of the images that are right but not proven, the safest one that an attack changes all the same."""
+    """The safest of the images that are right but not proven and that an attack changes."""
     certificate = defense.certify(images)
     assert certificate.lead is not None
     open_ = (certificate.predicted == labels) & ~certificate.certified

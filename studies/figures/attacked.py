@@ -1,4 +1,4 @@
-"""Accuracy under attack beside clean and certified accuracy (App. A.2)."""
+"""Accuracy under attack against clean and certified accuracy (App. A.2)."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,7 +16,7 @@ MARKS = dict(zip(MARGINS, MARKERS, strict=False))
 
 
 def attacked(stock: Stock) -> Drawn:
-    """Both scatters of the sweep; an attack is an upper bound of what is left, a certificate the lower one."""
+    """Both scatter plots of the sweep: an attack bounds the robust accuracy from above, a certificate from below."""
     found, missing = stock.sweep_attacks.found, stock.sweep_attacks.missing
     if not found:
         return Drawn(None, (missing,))
@@ -27,7 +27,7 @@ def attacked(stock: Stock) -> Drawn:
             draw_model(left, rows.clean_accuracy, model, rows)
             draw_model(right, rows.certified_accuracy, model, rows)
         for ax in (left, right):
-            ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # the diagonal shall not widen them
+            ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # the diagonal must not widen them
             ax.axline((0, 0), slope=1, color=PALETTE[7], linewidth=1, linestyle="--")
         left.set_xlabel("clean accuracy, %")
         right.set_xlabel("certified accuracy, %")

@@ -1,4 +1,4 @@
-"""Clean against certified accuracy, each network by all its conditions (the paper's second figure)."""
+"""Clean against certified accuracy of each network by every condition (the paper's second figure)."""
 
 from dataclasses import dataclass
 

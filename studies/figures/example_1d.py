@@ -1,8 +1,7 @@
 """A 1-D input of two classes, small enough to follow by eye, run through our own network, loss and rules.
 
-The network asks at each place: does the signal rise, does it fall? Three convolutions of kernel 3, 1 and 3 give
-receptive field 5, as in the paper's illustrations; the weights are set, not trained. The attacker owns pixel 0 and no
-other place.
+The network asks at each position: does the signal rise, does it fall? Three convolutions of kernel 3, 1 and 3 give
+receptive field 5, as in the paper's illustrations; the weights are set by hand. The attacker owns pixel 0 only.
 """
 
 from dataclasses import dataclass
@@ -25,12 +24,12 @@ MARGIN = 0.75
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """What each stage says of the signal: maps are [classes places]."""
+    """What each stage makes of the signal; maps are [classes positions]."""
 
     signal: Tensor
     logits: Tensor
     votes: Tensor  # 0/1
-    reached: Tensor  # bool [places]: R(l) of the attacker's only placement
+    reached: Tensor  # bool [positions]: R(l) of the attacker's only placement
     loss: float
     by_largest_region: Certificate  # Condition 3.3
     by_every_region: Certificate  # Condition 3.2
@@ -41,14 +40,14 @@ class Example:
 
     @property
     def worst_votes(self) -> Tensor:
-        """s^wc of section 3.1: inside R(l) the attacker has it all his way."""
+        """s^wc of section 3.1: the attacker controls every vote inside R(l)."""
         worst = self.votes.clone()
         worst[TRUE, self.reached], worst[OTHER, self.reached] = 0, 1
         return worst
 
 
 def slopes(signal: Tensor) -> Tensor:
-    """Logits [classes places] of a signal [places]: rises and falls nearby, each less half of the other."""
+    """Logits [classes positions] of a signal [positions]: rises and falls nearby, each minus half of the other."""
     edges = torch.tensor([[[-1.0, 0.0, 1.0]], [[1.0, 0.0, -1.0]]])
     contrast = torch.tensor([[[1.0], [-0.5]], [[-0.5], [1.0]]])
     nearby = torch.eye(2)[:, :, None].expand(2, 2, 3)

@@ -16,7 +16,7 @@ LABEL_UNITS, WORD_UNITS, MARGIN_UNITS = 5.4, 5.4, 0.3
 
 
 class Strips:
-    """Rows of cells below each other, with a label on the left and words on the right."""
+    """Rows of cells, each with a label on the left and words on the right."""
 
     def __init__(self, places: int) -> None:
         self.figure = Figure()
@@ -24,7 +24,7 @@ class Strips:
         self.places, self.y = places, MARGIN_UNITS
 
     def cells(self, label: str, values: Tensor, form: str, hatched: Tensor | None = None) -> None:
-        """One row; the fuller a cell, the larger its value, blue above 0 and orange below."""
+        """One row of cells: the fuller a cell, the larger its value; blue above 0, orange below."""
         self.ax.text(-0.3, self.y + 0.5, label, ha="right", va="center")
         for place, value in enumerate(values.tolist()):
             corner, hue = (place, self.y), FOR if value > 0 else AGAINST
@@ -36,11 +36,11 @@ class Strips:
         self.y += 1
 
     def words(self, text: str) -> None:
-        """Beside the last row."""
+        """Words beside the last row."""
         self.ax.text(self.places + 0.5, self.y - 0.5, text, ha="left", va="center", weight="bold")
 
     def step(self, text: str) -> None:
-        """A gap with what happens in it."""
+        """A gap that says what happens between two rows."""
         self.ax.text(self.places / 2, self.y + 0.5, f"↓ {text}", ha="center", va="center", fontsize=9, color=GRAY)
         self.y += 1
 
@@ -50,7 +50,7 @@ class Strips:
         self.y += 1
 
     def finish(self) -> Figure:
-        """The figure, as high as what has been drawn."""
+        """The figure, cropped to the height of what was drawn."""
         left, right, bottom = -LABEL_UNITS, self.places + WORD_UNITS, self.y + MARGIN_UNITS
         self.figure.set_size_inches(INCHES * (right - left), INCHES * bottom)
         self.ax.set_xlim(left, right)
@@ -60,7 +60,7 @@ class Strips:
 
 
 def signed(value: float, form: str) -> str:
-    """A number as in print: a real minus, and no sign for 0."""
+    """A number for print: a real minus sign, and no sign for 0."""
     return format(value, form).replace("-", "−") if value else format(value, form.replace("+", ""))
 
 

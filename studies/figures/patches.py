@@ -1,7 +1,7 @@
-"""Certified accuracy against size and form of the patch (the paper's third and fourth figure).
+"""Certified accuracy against size and shape of the patch (the paper's third and fourth figure).
 
-Left the shipped models, then, of the sweep, the receptive fields at M = 0.5 and the margins at receptive field 7. A
-line is one network, not trained again.
+From left to right: the shipped models, the receptive fields of the sweep at M = 0.5, and its margins at receptive field
+7. Each line is one network, trained once.
 """
 
 import math
@@ -44,7 +44,7 @@ def all_panels(stock: Stock, patches: tuple[str, ...]) -> dict[str, Panel]:
     """Panels with at least one line, by their titles; patches are evenly spaced."""
 
     def line(rows: Rows, rule: str) -> list[Point]:
-        """A line is broken where a patch has not been measured: it would say what nobody knows."""
+        """A line has a gap where a patch has not been measured."""
         entries = [Evaluation(patch, rule) for patch in patches]
         known = [certified(rows, entry) if entry in rows.results else math.nan for entry in entries]
         return [(float(place), share) for place, share in enumerate(known)] if any(map(math.isfinite, known)) else []

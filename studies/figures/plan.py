@@ -3,7 +3,7 @@
 studies/results/sweep/rf7-m0.50.jsonl.gz           a model of the sweep: certificates of all test images
 studies/results/sweep/rf7-m0.50-attack.jsonl.gz    the same model: an attack on the first 1,000
 studies/results/score-functions/sigmoid-3.jsonl    a run's accuracies over training, on the validation split
-studies/results/shapes/cifar10-small.jsonl.gz      a shipped model: certificates against patches of every size and form
+studies/results/shapes/cifar10-small.jsonl.gz      a shipped model: certificates against patches of every size and shape
 studies/results/bounds/cifar10-small-5x5.jsonl.gz  a shipped model: an attack on its first test images
 """
 
@@ -50,7 +50,7 @@ class ScoreRun:
 MARGINS = (0.25, 0.5, 0.75, 1.0)
 SWEEP = tuple(SweepModel(field, margin) for field in CIFAR_KERNELS for margin in MARGINS)
 SCORE_RUNS = tuple(ScoreRun(step, seed) for step in ("heaviside", "sigmoid", "softmax") for seed in range(5))
-# The paper's square and rectangular patches go by Condition 3.2; all rules meet at 5x5 only.
+# The paper certifies square and rectangular patches by Condition 3.2; we compare all rules at 5x5 only.
 SWEEP_EVALUATIONS = (
     *(Evaluation(MAIN_PATCH, rule) for rule in CONDITIONS),
     *(Evaluation(patch, "every-region") for patch in (*SQUARES, *RECTANGLES) if patch != MAIN_PATCH),
@@ -79,7 +79,7 @@ def bound_rows(results: Path, model: str, patch: str) -> Path:
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracies of a run over its epochs, as shares; `collapsed` where its loss was no number any more."""
+    """Accuracies of a run over its epochs, as shares; `collapsed` if its loss became NaN."""
 
     epochs: list[float]
     clean: list[float]
@@ -88,7 +88,7 @@ class Curve:
 
 
 def read_curve(path: Path) -> Curve:
-    """A stored curve: what was trained in the first line, then the accuracies after some steps each."""
+    """A stored curve: the first line says what was trained, the others are accuracies over training."""
     try:
         header, *lines = (json.loads(text) for text in read_texts(path))
         points: list[dict[str, Any]] = [line for line in lines if "certified" in line]

@@ -1,4 +1,4 @@
-"""Score functions over training, every run on its own, collapsed ones too (App. A.3)."""
+"""Score functions over training: one line per run, including collapsed ones (App. A.3)."""
 
 from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""The rows that are there, read once, and for those that are not the command that makes them."""
+"""The stored rows, read once, and the command that makes those that are missing."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True, eq=False)
 class Shelf(Generic[Key, Kept]):
-    """Rows of one kind; `missing` says in one line what is not there and how to make it, or nothing."""
+    """Rows of one kind; `missing` is one line that says what is not there and how to make it, or empty."""
 
     found: dict[Key, Kept]
     missing: str
@@ -28,7 +28,7 @@ class Shelf(Generic[Key, Kept]):
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A figure, or none where no rows are there, and what it lacks."""
+    """A figure, or None if there are no rows, and what it lacks."""
 
     picture: Picture | None
     missing: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Drawn:
 
 
 def take(paths: Mapping[Key, Path], read: Callable[[Path], Kept | None], what: str, command: str) -> Shelf[Key, Kept]:
-    """Read what is there; `read` may refuse rows that are out of date by giving none."""
+    """Read what is there; `read` returns None for rows that are out of date."""
     read_now = {key: read(path) for key, path in paths.items() if path.exists()}
     found = {key: rows for key, rows in read_now.items() if rows is not None}
     absent = len(paths) - len(found)
@@ -48,7 +48,7 @@ def take(paths: Mapping[Key, Path], read: Callable[[Path], Kept | None], what: s
 
 @dataclass(frozen=True, eq=False)
 class Stock:
-    """Everything that figures are made of. Each part is read when a figure first asks for it."""
+    """Everything that figures are made of, each part read when a figure first asks for it."""
 
     results: Path
     data_dir: Path | None = None
@@ -79,7 +79,7 @@ class Stock:
 
     @cached_property
     def shipped(self) -> Shelf[str, Rows]:
-        """Rows of the shipped models: against every patch where these have been made, else those of their cards."""
+        """Rows of the shipped models: against every patch if these have been made, else those of their cards."""
         paths = {model: plan.shape_rows(self.results, model) for model in shipped_models()}
         shelf = take(paths, read_current, "shipped models against all patches", "python -m studies shipped shapes")
         found = {
@@ -90,13 +90,13 @@ class Stock:
 
 
 def read_current(path: Path) -> Rows | None:
-    """Rows of a shipped model; none where it has been shipped anew since."""
+    """Rows of a shipped model; None if they are of other weights."""
     rows = read_rows(path)
     return rows if is_shipped(rows.header) else None
 
 
 def read_current_attack(path: Path) -> AttackRows | None:
-    """An attack on a shipped model; none where it has been shipped anew since."""
+    """An attack on a shipped model; None if it is of other weights."""
     rows = read_attack_rows(path)
     return rows if is_shipped(rows.header) else None
 

@@ -1,12 +1,12 @@
-"""The networks of the paper for ImageNet, and ours, on 64x64 photographs of 100 classes: rows, curves, ranks.
+"""The paper's networks for ImageNet, and ours, on 64x64 photographs of 100 classes: rows, curves, ranks.
 
     python -m studies photographs run FOLDER                            (all runs, 3 minutes each, on a GPU)
-    python -m studies photographs run FOLDER --minutes 9 --processes 3  (what fits; the same command goes on)
+    python -m studies photographs run FOLDER --minutes 9 --processes 3  (what fits; the same command continues)
     python -m studies photographs run FOLDER --tiny --out /tmp/results  (a rehearsal on a CPU)
 
-FOLDER holds train/CLASS/* and val/CLASS/*. Every run is given the same minutes beside the same number of others. Its
-numbers on the way come from the validation split; after it, all images of val are certified against patches of 1, 2 and
-3 percent of the image, and the first 1,000 attacked. Ranks say how often the label stays among the five best classes.
+FOLDER holds train/CLASS/* and val/CLASS/*. Every run gets the same time beside the same number of other runs. Curves
+over training come from the validation split. Then all images of val are certified against patches of 1, 2 and 3 percent
+of the image, and the first 1,000 are attacked. Ranks say how often the label stays among the five best classes.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fill docs/imagenet.md, and a table of docs/comparison.md, with what the benchmarks of photographs have stored.
+"""Fill docs/imagenet.md and a table of docs/comparison.md from the stored results on photographs.
 
 python -m studies photographs page
 """
@@ -143,7 +143,7 @@ TABLES: dict[Path, dict[str, Callable[[], Lines]]] = {
 
 
 def filled(path: Path) -> str:
-    """The page with these tables as they are now."""
+    """The page with its tables up to date."""
     page = path.read_text(encoding="utf-8")
     for name, table in TABLES[path].items():
         page = put_table(page, name, table())

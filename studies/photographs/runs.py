@@ -56,7 +56,7 @@ class Bench:
 
 
 def carry_out(names: list[str], bench: Bench) -> str:
-    """Train, certify, attack, rank: what is left of it."""
+    """Train, certify, attack and rank, as far as it is not done yet."""
     (name,) = names
     recipe_name, settings = RUNS[name]
     folder = bench.work / name
@@ -86,7 +86,7 @@ def carry_out(names: list[str], bench: Bench) -> str:
 
 @torch.no_grad()
 def best_shares(subject: Subject, images: int) -> dict[str, Any]:
-    """How often the label is among the five best sums, and of votes how often no patch can push it out."""
+    """How often the label is among the five best sums and, for votes, how often no patch can push it out."""
     defense, device = subject.defense, next(subject.defense.scorer.parameters()).device
     votes = defense.scorer.step.bounds == (0, 1)
     regions = {patch: defense.against(patch, "every-region").regions for patch in PATCHES} if votes else {}

@@ -2,7 +2,7 @@
 
     python -m studies reproduction
 
-A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; what has not been measured says so, with its command.
+A table stands between `<!-- NAME -->` and `<!-- /NAME -->`. A cell that has not been measured says so.
 """
 
 from collections.abc import Callable
@@ -106,7 +106,7 @@ def grid(cells: dict[SweepModel, str]) -> Lines:
 
 
 def score_functions(stock: Stock) -> Lines:
-    """What each run ended with."""
+    """The final accuracies of each run."""
     lines: Lines = [("score function", "paper", "ours: clean / certified % after training, each seed")]
     paper = {
         "heaviside": "stable in all five runs, best",
@@ -125,7 +125,7 @@ def score_functions(stock: Stock) -> Lines:
 
 
 def times(stock: Stock) -> Lines:
-    """Table 1: the paper's times and ours, as seconds where a GPU measured them and as ratios always."""
+    """Table 1: the paper's times and ours, always as ratios, and as seconds if a GPU measured them."""
     result = read_result("table1.json")
     ours = f"ours ({result['device']}, {result['images']:,} images)"
     heads = ("network", "parameters, paper", "ours", "seconds, paper (V100)", "ours", "of field 7, paper", ours)
@@ -175,7 +175,7 @@ TABLES: dict[str, Callable[[Stock], Lines]] = {
 
 
 def filled(page: str, stock: Stock) -> str:
-    """The page with all its tables as the rows have them now."""
+    """The page with all its tables up to date."""
     for name, table in TABLES.items():
         page = put_table(page, name, table(stock))
     return page

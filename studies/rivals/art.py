@@ -3,10 +3,10 @@
     make peers                                               (sets it up in .venv-peers, tests, and runs this)
     .venv-peers/bin/python -m studies rivals art RUN      (a run of ds-column-cifar10 or ds-row-cifar10)
 
-Both are given the classifier of the run. Their summed votes must be equal, and ART's certified set must be ours and
-the ties that its rule adds. Counted on their own are images with a softmax too near to θ for float32 to agree on, and
-ties that ART certifies wrongly. The times are of one process, one after the other: a ratio, and no more. ART has none
-of our other rules and shapes: its certificate is that of Condition 3.3 for squares.
+Both get the classifier of the run. Their summed votes must be equal, and ART's certified set must be ours plus the
+ties that its rule adds. Two kinds of images are counted separately: those with a softmax too close to θ for float32 to
+agree on, and ties that ART certifies wrongly. Both are timed one after the other in one process, so only the ratio
+matters. ART has none of our other rules and shapes: its certificate is Condition 3.3 for squares.
 """
 
 import json
@@ -28,12 +28,12 @@ from studies.common.results import provenance, write_results
 from studies.rivals.tie_rules import TIE_RULES, added_by_ties
 
 COLUMNS = Path(__file__).parents[2] / "tests" / "peers" / "columns"
-NEAR = 1e-5  # float32 sums of another order move a softmax by less
+NEAR = 1e-5  # float32 sums in another order change a softmax by less
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """What one program says of each image."""
+    """What one program says about each image."""
 
     votes: Tensor  # int64 [b k], summed over the ablations
     predicted: Tensor  # int64 [b]
@@ -49,7 +49,7 @@ class Side:
 
 
 def ablation_of(defense: Defense) -> tuple[AblationScorer, str, int]:
-    """The scorer, ART's word for what it keeps, and how many pixels that are."""
+    """The scorer, ART's name for what it keeps, and how many pixels that is."""
     scorer = defense.scorer
     if not isinstance(scorer, AblationScorer) or not scorer.config.theta:
         raise UsageError("expected a run of derandomized smoothing by votes, got another; train ds-column-cifar10")
@@ -87,7 +87,7 @@ def art_classifier(defense: Defense) -> Any:
 
 
 def by_art(classifier: Any, images: Tensor, labels: Tensor, side: int) -> Side:
-    """Votes from its `predict`, certificates from its ablator: `eval_and_certify` tells two numbers for all images."""
+    """Votes from its `predict`, certificates from its ablator: `eval_and_certify` gives two numbers for all images."""
     votes = torch.from_numpy(np.asarray(classifier.predict(images.numpy()))).long()
     certified, _, predicted = classifier.ablator.certify(votes, size_to_certify=side, label=labels)
     return Side(votes, predicted, certified)
@@ -104,7 +104,7 @@ def by_us(defense: Defense, images: Tensor) -> tuple[Side, Tensor]:
 
 
 def clear_of_theta(defense: Defense, images: Tensor) -> Tensor:
-    """The images none of whose softmax values is so near to θ that its vote depends on the order of sums, bool [b]."""
+    """The images without a softmax value so close to θ that its vote depends on the order of sums, bool [b]."""
     scorer, _, _ = ablation_of(defense)
     with torch.no_grad():
         soft = torch.cat([scorer.logits(part).float().softmax(dim=1) for part in images.split(16)])  # type: ignore[no-untyped-call]
@@ -112,13 +112,13 @@ def clear_of_theta(defense: Defense, images: Tensor) -> Tensor:
 
 
 def shared_second(votes: Tensor) -> Tensor:
-    """The images on which several classes are second, bool [b]: ART's tie rule asks about an arbitrary one of them."""
+    """The images with several classes in second place, bool [b]: ART's tie rule asks about one of them only."""
     first, second = votes.topk(2, dim=1).values.unbind(dim=1)
     return ((votes == second[:, None]).sum(dim=1) > 1) & (first > second)
 
 
 def compare(defense: Defense, images: Tensor, labels: Tensor, side: int) -> dict[str, Any]:
-    """Image by image, and the time of each for all of them: `eval_and_certify` beside `Defense.certify`."""
+    """Compare image by image, and time both on all images: `eval_and_certify` and `Defense.certify`."""
     classifier = art_classifier(defense)
     defense = defense.against(f"{side}x{side}", "largest-region")
     theirs, clear = by_art(classifier, images, labels, side), clear_of_theta(defense, images)

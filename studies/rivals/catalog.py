@@ -1,4 +1,4 @@
-"""Every defense by name, ours and its rivals': how each is built, and what trains it for CIFAR-10."""
+"""Every defense by name, ours and the rivals': how each is built, and which recipe trains it for CIFAR-10."""
 
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,7 @@ class Entry:
     rules: tuple[str, ...]
 
     def build(self, image_size: tuple[int, int], patch: str, classes: tuple[str, ...]) -> Defense:
-        """The defense, with weights still to be trained or loaded."""
+        """The defense, before its weights are trained or loaded."""
         scorer = self.network.build(image_size, mean=(0.0,), std=(1.0,)).eval()
         return Defense.build(scorer, self.rules[0], patch, classes)
 

@@ -1,4 +1,4 @@
-"""`python -m studies rivals compare`: our models and their rivals side by side, from stored rows."""
+"""`python -m studies rivals compare`: compare our models with their rivals, from stored rows."""
 
 import json
 from pathlib import Path

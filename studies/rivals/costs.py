@@ -11,14 +11,14 @@ from bagcert.files import read_json, write_json
 
 @dataclass(frozen=True)
 class Training:
-    """How the weights came about."""
+    """How the weights were trained."""
 
     recipe: str
     epochs: float
     seconds: float
     device: str
-    beside: int = 0  # other runs that shared the device, which made it longer
-    weights_of: str = ""  # the rival whose training this was, where it is another one
+    beside: int = 0  # other runs that shared the device and slowed it down
+    weights_of: str = ""  # the rival whose training this was, if it was another one
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Cost:
     torch: str
     precision: str
     passes: int  # of the network, for one image
-    flops: int  # of all of them, for one image; a multiplication and an addition are two
+    flops: int  # of all passes, for one image; a multiplication and an addition are two
     parameters: int
     images: int  # that were timed; seconds are scaled from them
     seconds: float
@@ -57,7 +57,7 @@ class Cost:
 
     @property
     def on_gpu(self) -> bool:
-        """A time on a CPU says little about another one."""
+        """A time on one CPU says little about another."""
         return not self.device.startswith("CPU")
 
 

@@ -24,12 +24,12 @@ OPEN_SIZE, STAR_SIZE = 6.0, 12.0
 
 
 def diameter(seconds: float) -> float:
-    """In points: it grows with the logarithm of the time, so that 1 s and 1,000 s both show."""
+    """In points, by the logarithm of the time, so that both 1 s and 1,000 s are visible."""
     return max(5.0, 7.0 + 3.5 * math.log10(seconds))
 
 
 def draw_comparison(found: list[Standing]) -> Picture | None:
-    """The figure, or none where no rows are there."""
+    """The figure, or None if there are no rows."""
     shown = [standing for standing in found if points(standing)]
     if not shown:
         return None
@@ -51,7 +51,7 @@ def draw_comparison(found: list[Standing]) -> Picture | None:
 
 
 def papers(shown: list[Standing]) -> list[tuple[str, tuple[float, float]]]:
-    """What the papers of these defenses say, where that is confirmed."""
+    """What the papers of these defenses say, if confirmed."""
     known = [(each.name, PAPERS[each.name].accuracies) for each in shown if each.name in PAPERS]
     return [(name, accuracies[MAIN_PATCH]) for name, accuracies in known if MAIN_PATCH in accuracies]
 
@@ -63,7 +63,7 @@ def points(standing: Standing) -> list[Accuracies]:
 
 
 def look(found: list[Standing], standing: Standing) -> tuple[str, str]:
-    """Color and mark, the same whatever else is shown."""
+    """Color and mark, independent of what else is shown."""
     place = [each.name for each in found].index(standing.name)
     return PALETTE[place % len(PALETTE)], MARKS[place % len(MARKS)]
 

@@ -19,7 +19,7 @@ from studies.rivals.tie_rules import TIE_RULES, added_by_ties
 
 
 def flops(defense: Defense) -> int:
-    """Of the scores of one image, counted while they are computed."""
+    """Operations for the scores of one image, counted while they are computed."""
     image = torch.zeros(1, defense.scorer.channels or 3, *defense.scorer.footprint.image_size)
     with FlopCounterMode(display=False) as counter:
         replace(defense, batch_size=1).scores(image)
@@ -49,7 +49,7 @@ def cost(subject: Subject, evaluation: Evaluation, images: int, training: Traini
     """Time network and rule on the first images, scaled to 10,000."""
     header, device = subject.header, next(subject.defense.scorer.parameters()).device
     pixels = next(iter(subject.source.batches(min(images, len(subject.source)), device))).images
-    # No larger than the images: a pass that is filled up would be timed as if it were full.
+    # No larger than the number of images: a pass that is filled up would be timed as if it were full.
     size = min(BATCH[device.type], len(pixels))
     defense = replace(subject.defense.against(evaluation.patch, evaluation.rule), batch_size=size)
     spent = measured(header["model"], defense, pixels, repeats=1)
@@ -73,7 +73,7 @@ def cost(subject: Subject, evaluation: Evaluation, images: int, training: Traini
 
 
 def ties(name: str, defense: Defense, pixels: Tensor) -> Ties | None:
-    """What the paper's tie rule would add on these images; nothing where it has none."""
+    """What the paper's tie rule would add on these images; None if it has no tie rule."""
     if name not in TIE_RULES:
         return None
     words, harmless = TIE_RULES[name]

@@ -13,7 +13,7 @@ PAGE = "comparison.md"
 
 
 def write_page(out: Path, found: list[Standing]) -> list[Path]:
-    """Bring the tables of the page up to date, or begin one, and draw the figure; returns what was written."""
+    """Update the tables of the page, or start one, and draw the figure; returns what was written."""
     page = out / PAGE
     try:
         text = page.read_text(encoding="utf-8") if page.exists() else blank_page()

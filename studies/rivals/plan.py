@@ -1,9 +1,9 @@
 """What is compared: which defenses, against which patches, by which rules, and where their rows lie.
 
 studies/results/rivals/ds-column.jsonl.gz         certificates of all test images
-studies/results/rivals/ibp-2x2.jsonl.gz           of views, which depend on the patch: each patch on its own
+studies/results/rivals/ibp-2x2.jsonl.gz           views depend on the patch: one file per patch
 studies/results/rivals/ds-column-attack.jsonl.gz  an attack on the first test images
-studies/results/rivals/ds-column.json             what it costs; of a shipped model there is only this
+studies/results/rivals/ds-column.json             its costs; a shipped model has only this file
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Rival:
 
     @property
     def parts(self) -> dict[str, list[Evaluation]]:
-        """The rows files by name, and what each evaluates: one pass serves all patches, but for views."""
+        """The rows files by name, and what each evaluates: one pass serves all patches, except for views."""
         apart = any(RULES[rule].needs_views for rule in self.rules)
         parts: dict[str, list[Evaluation]] = {}
         for patch in PATCHES:
@@ -58,7 +58,7 @@ RIVALS = (
     Rival("ibp", ("unanimous",)),
     Rival("bagcert", ("every-region", "largest-region", "two-mask")),
 )
-# Of the shipped models, by name: the rules to list, where their rows have them.
+# The rules to list for each shipped model, if its rows have them.
 OURS: dict[str, tuple[str, ...]] = {
     "cifar10": ("two-mask",),
     "cifar10-small": ("two-mask",),

@@ -1,4 +1,4 @@
-"""Where each defense stands: what is there of its rows, its attack and its costs, all of the same weights."""
+"""The results of each defense: rows, attack and costs, all of the same weights, as far as they exist."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from studies.rivals.plan import (
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """One defense by its own rule and others; what has not been run is not there."""
+    """One defense by its own rule and others; what has not been run is missing."""
 
     name: str
     ours: bool
@@ -43,7 +43,7 @@ class Standing:
 
 
 def standings(results: Path) -> list[Standing]:
-    """Ours and theirs, in the order of the table."""
+    """Our models and the rivals, in the order of the table."""
     if not results.is_dir():
         raise UsageError(f"expected the folder of stored rows, got {results}; give it by --results")
     ours = [shipped(results, model) for model in OURS if model in shipped_models()]
@@ -51,7 +51,7 @@ def standings(results: Path) -> list[Standing]:
 
 
 def shipped(results: Path, model: str) -> Standing:
-    """A shipped model: its rows come with it."""
+    """A shipped model, which comes with its rows."""
     rows = read_rows(shipped_models()[model] / ROWS)
     digest, own = card(model)["weights_sha256"], card(model)["rule"]
     rules = tuple(sorted(OURS[model], key=lambda rule: rule != own))
@@ -61,7 +61,7 @@ def shipped(results: Path, model: str) -> Standing:
 
 
 def trained(results: Path, rival: Rival) -> Standing:
-    """A rival: rows of other weights than those of its first file are of another training, and left out."""
+    """A rival. Rows of other weights than its first file are of another training and left out."""
     rows = [read_rows(path) for path in (rows_path(results, part) for part in rival.parts) if path.exists()]
     if not rows:
         return Standing(rival.name, False, rival.rules)
@@ -82,7 +82,7 @@ def accuracies(rows: Rows, rules: tuple[str, ...]) -> dict[Evaluation, Accuracie
 
 @dataclass(frozen=True)
 class Weights:
-    """Whose attack and costs are wanted; those of other weights are of another training, and left out."""
+    """The weights whose attack and costs are wanted; those of other weights are left out."""
 
     name: str
     digest: str | None
@@ -104,7 +104,7 @@ class Weights:
 
 
 def need_owner(path: Path, header: dict[str, Any], **wanted: str) -> None:
-    """Refuse rows of something else: weights alone do not tell, for two rivals share them."""
+    """Refuse rows of another defense: comparing weights is not enough, since two rivals share them."""
     data = header.get("data")
     need_facts(path, data if isinstance(data, dict) else {}, name=DATA)
     need_facts(path, header, split=SPLIT, **wanted)
@@ -121,7 +121,7 @@ def need_facts(path: Path, facts: dict[str, Any], **wanted: str) -> None:
 
 
 def to_objects(found: list[Standing]) -> list[dict[str, Any]]:
-    """What `--json` prints; accuracies are fractions, and what has not been run is null or not there."""
+    """What `--json` prints; accuracies are fractions, and what has not been run is null or missing."""
     return [
         {
             "defense": standing.name,

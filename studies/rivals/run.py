@@ -1,16 +1,16 @@
-"""Every rival trained, certified, attacked and timed on one GPU: the rows behind `python -m studies rivals compare`.
+"""Train, certify, attack and time every rival on one GPU: the rows behind `python -m studies rivals compare`.
 
     python -m studies rivals run                              (all of them, one after the other)
-    python -m studies rivals run --minutes 9 --processes 4    (what fits; the same command goes on)
+    python -m studies rivals run --minutes 9 --processes 4    (what fits; the same command continues)
     python -m studies rivals run --runs bagcert --paper-minutes 20
     python -m studies rivals run --tiny --out /tmp/results    (a rehearsal on a CPU)
 
 Each is trained by its recipe on all 50,000 training images, certified against five patches by the rules that apply, and
-attacked on the first 1,000 test images by its own rule. Three are too slow for all of that, and `scale.EFFORTS`
-says what they do instead; the rows and the tables name their images. The paper's own network, whose training is cut to
-minutes, comes first. Some processes may share the GPU; tables say beside how many others a network was trained. Then
-the costs are measured, one after the other: a time beside another run would say nothing. Of the shipped models only
-costs are measured.
+attacked on the first 1,000 test images by its own rule. Three are too slow for that; `scale.EFFORTS` says what they do
+instead, and rows and tables name their numbers of images. The paper's own network, whose training is cut to minutes,
+comes first. Several processes may share the GPU; the tables say beside how many others a network was trained. Costs are
+then measured one after the other, since a time beside another run means nothing. For the shipped models, only costs are
+measured.
 """
 
 from pathlib import Path

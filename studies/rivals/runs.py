@@ -36,7 +36,7 @@ class Bench:
 
 
 def matching(patterns: list[str]) -> list[str]:
-    """The names of rivals and shipped models that fit, in the order they are run: weights are taken over at once."""
+    """The matching rivals and shipped models in the order they run: first the runs whose weights others take over."""
     places = {rival.name: place for place, rival in enumerate(RIVALS)}
     ordered = sorted(RIVALS, key=lambda rival: places[rival.weights_of or rival.name])
     known = [*OURS, *(rival.name for rival in ordered)]
@@ -58,7 +58,7 @@ def jobs(names: list[str], bench: Bench) -> list[list[str]]:
 
 
 def is_prepared(name: str, bench: Bench) -> bool:
-    """Are all rows there? Those of a shipped model come with it."""
+    """Are all rows there? A shipped model comes with its rows."""
     if name in OURS:
         return True
     parts = (rows_path(bench.results, part) for part in rival_of(name).parts)
@@ -66,7 +66,7 @@ def is_prepared(name: str, bench: Bench) -> bool:
 
 
 def is_done(name: str, bench: Bench) -> bool:
-    """Are its costs there too? Not where a shipped model has been shipped anew since."""
+    """Are its costs there too, and of the same weights?"""
     cost = cost_path(bench.results, name)
     if not is_prepared(name, bench) or not cost.exists():
         return False
@@ -78,7 +78,7 @@ def rival_of(name: str) -> Rival:
 
 
 def prepare(names: list[str], bench: Bench) -> str:
-    """Do what is left of a job but measuring its costs; returns the numbers in words."""
+    """Do what is left of a job, except measuring its costs; returns the numbers in words."""
     return "; ".join(f"{name}: {run(rival_of(name), bench)}" for name in names)
 
 
@@ -125,7 +125,7 @@ def trained(rival: Rival, bench: Bench, folder: Path) -> Training:
 
 
 def take_over(run: Path, recipe: Recipe, folder: Path) -> None:
-    """The run of another recipe as one of this recipe: the same weights, another score step and rule."""
+    """The run of another recipe as a run of this recipe: the same weights, another score step and rule."""
     scorer, facts = load_scorer(run)
     tensors, _ = read_tensors(RunFolder(run).weights)
     same = ("classes", "data", "seed", "steps", "seconds", "device", "processes", "versions")

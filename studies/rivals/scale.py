@@ -16,9 +16,9 @@ class Effort:
     timed: int = 10_000
 
 
-# 1,024 ablations an image, of which an attack follows 256 at every step; 666 pairs of masks an image, and as many for
-# each attack that may have succeeded; up to 961 bounds an image in float64. Fewer steps go as far together. What views
-# leave of a placement says little about where an attack succeeds, so some placements are tried.
+# ds-block: 1,024 ablations per image, of which an attack follows 256 at every step. patchcleanser: 666 pairs of masks
+# per image, and as many for each attack that may have succeeded. ibp: up to 961 bounds per image in float64. Fewer but
+# larger steps go as far. The lead of views says little about where an attack succeeds, so several placements are tried.
 EFFORTS = {
     "ds-block": Effort(attacked=500, attack=AttackSettings(steps=25, step_size=0.1), timed=500),
     "patchcleanser": Effort(attacked=500, attack=AttackSettings(steps=25, step_size=0.1, places=4), timed=500),

@@ -1,4 +1,4 @@
-"""The comparison as tables of Markdown, and a page that holds them between marks."""
+"""The comparison as Markdown tables, and a page that holds them between marks."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ ALL_IMAGES = 10_000
 
 
 def pair(shares: Accuracies | None) -> str:
-    """Clean and certified accuracy; of how many images, where these are not all."""
+    """Clean and certified accuracy, with the number of images if these are not all."""
     if shares is None:
         return OPEN
     few = "" if shares.images == ALL_IMAGES else f" ({shares.images:,} images)"
@@ -47,7 +47,7 @@ def attacked(standing: Standing) -> str:
 
 
 def paper_table(found: list[Standing]) -> Lines:
-    """The papers' own figures beside ours, by each defense's own rule, and why they differ."""
+    """The papers' own numbers and ours, by each defense's own rule, and why they differ."""
     heads = ("2x2, paper", "2x2, ours", "5x5, paper", "5x5, ours", "paper read in", "why they differ")
     lines: Lines = [("defense", *heads)]
     for standing in found:
@@ -63,8 +63,8 @@ def paper_table(found: list[Standing]) -> Lines:
 
 
 def cost_table(found: list[Standing]) -> Lines:
-    """What one decision takes, and what training took; seconds only where a GPU measured them."""
-    heads = ("forward passes an image", "GFLOP an image", "parameters", "seconds for 10,000 images", "paper: seconds")
+    """What one decision costs, and what training took; seconds only if a GPU measured them."""
+    heads = ("forward passes per image", "GFLOP per image", "parameters", "seconds for 10,000 images", "paper: seconds")
     lines: Lines = [("defense", *heads, "training", "images that the paper's tie rule adds")]
     for standing in found:
         cost, paper = standing.cost, PAPERS.get(standing.name)
@@ -96,7 +96,7 @@ TABLES: dict[str, Callable[[list[Standing]], Lines]] = {
 
 
 def filled(page: str, found: list[Standing]) -> str:
-    """The page with its tables as the rows have them now."""
+    """The page with its tables up to date."""
     for name, table in TABLES.items():
         page = fill(page, name, table(found))
     return page

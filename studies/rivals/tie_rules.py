@@ -1,8 +1,8 @@
-"""How many more images the papers' own tie rules would certify: their only difference from ours on the same scores.
+"""How many more images the papers' own tie rules certify: their only difference from ours on the same scores.
 
 We certify a strict lead. Derandomized smoothing also certifies a lead of 0 over rivals of higher index, since its lower
 index wins ties; PatchGuard one over rivals of lower index, since its higher index wins; Clipped BagNet every lead of 0.
-PatchCleanser compares classes, and interval bounds are real numbers that do not meet 0: no ties there.
+PatchCleanser compares classes, and interval bounds are real numbers: neither has ties.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch import Tensor
 from bagcert.defense import Defense
 from bagcert.rules import IntegerScores
 
-# From the indices of rivals [k] and predicted classes [b 1]: which rivals may tie and yet lose.
+# From the indices of rivals [k] and predicted classes [b 1]: which rivals lose a tie.
 Harmless = Callable[[Tensor, Tensor], Tensor]
 TIE_RULES: dict[str, tuple[str, Harmless]] = {
     "ds-column": ("lower index wins", torch.gt),

@@ -3,8 +3,8 @@
     python -m studies shipped shapes   (squares from 1x1 to 10x10 and every rectangle of 24 pixels, all test images)
     python -m studies shipped bounds   (attacks with 2x2, 5x5 and 8x8 patches: the bound from above)
 
-On one thread of two busy cores `shapes` took 12 minutes for cifar10-small and 27 for cifar10-votes, and `bounds` 4 to
-10 for 100 images and a patch. What is there is kept; a stopped call goes on.
+On one thread of two busy cores, `shapes` took 12 minutes for cifar10-small and 27 for cifar10-votes, and `bounds` 4 to
+10 minutes per patch for 100 images. Finished rows are kept; a stopped command continues where it was.
 """
 
 from pathlib import Path

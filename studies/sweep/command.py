@@ -1,16 +1,16 @@
-"""The paper's sweep and its score functions, trained short: the rows behind `python -m studies figures`.
+"""The paper's sweep and its score functions in short runs: the rows behind `python -m studies figures`.
 
     python -m studies sweep                           (all 35 runs, on a GPU)
-    python -m studies sweep --minutes 9 --runs 'rf*'  (what fits; the same command goes on)
+    python -m studies sweep --minutes 9 --runs 'rf*'  (what fits; the same command continues)
     python -m studies sweep --tiny --runs rf7-m0.50 --runs sigmoid-0 --out /tmp/results  (a rehearsal on a CPU)
 
 20 networks (receptive field 5 to 13, margin 0.25 to 1.0) of width 192 and 12 epochs instead of 768 and 350: certified
-on all test images and attacked on the first 1,000. 15 runs of three score functions, of which only the accuracies
-over training are kept. Some processes share the GPU, and each takes run after run: to import and compile for every
-run anew would cost as much as its training.
+on all test images and attacked on the first 1,000. 15 runs of three score functions, of which only the accuracies over
+training are kept. Several processes share the GPU, and each does many runs, since importing and compiling for every run
+would cost as much as its training.
 
-One H200 needs about 20 minutes for all if NVIDIA's multi-process service lets the processes run side by side
-(`nvidia-cuda-mps-control -d` first): seven did 20 runs in 8.7 minutes. Taking turns without it, five did 5.
+One H200 needs about 20 minutes for everything if NVIDIA's multi-process service runs the processes side by side (start
+it with `nvidia-cuda-mps-control -d`): seven processes did 20 runs in 8.7 minutes. Without it, five processes did 5.
 """
 
 from pathlib import Path

@@ -46,7 +46,7 @@ class Scale:
     attack_steps: int
 
 
-PLAIN = "network.positions=false"  # the paper's networks do not know where they look
+PLAIN = "network.positions=false"  # the paper's networks have no positions
 FULL = Scale((PLAIN, "network.width=192"), 12, 10, 20, 10_000, 1_000, AttackSettings.steps)
 # To rehearse on a CPU.
 TINY = Scale((PLAIN, "network.width=4", "training.batch_size=20"), 0.005, 0.005, 2, 20, 2, 2)
@@ -63,7 +63,7 @@ class Bench:
 
 
 def matching(patterns: list[str]) -> list[SweepRun]:
-    """The runs with such names, the longest first, so that no process is left with a long one at the end."""
+    """The matching runs, the longest first, so that no process is left with a long run at the end."""
     known: list[SweepRun] = [*sorted(SWEEP, key=lambda model: -model.receptive_field), *SCORE_RUNS]
     for pattern in patterns:
         if not any(fnmatchcase(run.name, pattern) for run in known):
