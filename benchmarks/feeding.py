@@ -19,7 +19,7 @@ from PIL import Image
 from bagcert.data.stream import default_workers
 from bagcert.errors import UsageError
 from bagcert.program import usual_device
-from bagcert.training.loop import Order, train
+from bagcert.training.loop import RunOptions, train
 from bagcert.training.recipe import load_recipe
 from studies.common.commands import call
 from studies.common.results import BENCHMARKS, provenance, write_results
@@ -64,7 +64,7 @@ def main(
     enlarged(photographs, work / "pictures", each)
     place = f"data.name={json.dumps(str((work / 'pictures').resolve()))}"
     recipe = load_recipe(RECIPE, [place, *SHORT, *(TINY if tiny else ())])
-    train(recipe, Order(work / "run", minutes=None if tiny else minutes))
+    train(recipe, RunOptions(work / "run", minutes=None if tiny else minutes))
     log = read_log(work / "run")
     speed, waited = steady_mean(log, "images_per_second"), steady_mean(log, "waited_for_images")
     found: dict[str, Any] = {"workers": default_workers(), "recipe": RECIPE, "pictures": SIZE}

@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from bagcert.training.loop import Order, train
+from bagcert.training.loop import RunOptions, train
 from bagcert.training.recipe import Recipe
 from bagcert.training.run import RunFolder
 
 
-def train_quietly(recipe: Recipe, order: Order) -> None:
+def train_quietly(recipe: Recipe, options: RunOptions) -> None:
     """Train what is left, silently: several processes would print at once."""
-    if not RunFolder(order.out).config.exists():
+    if not RunFolder(options.out).config.exists():
         with contextlib.redirect_stdout(io.StringIO()):
-            train(recipe, order)
+            train(recipe, options)
         # Training tries kernels for its one shape; an attack has a new shape at almost every step.
         torch.backends.cudnn.benchmark = False
 

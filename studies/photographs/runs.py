@@ -13,7 +13,7 @@ from bagcert.program import usual_device
 from bagcert.rows.format import Evaluation
 from bagcert.rules import EveryRegion
 from bagcert.rules.sums import sums
-from bagcert.training.loop import Order
+from bagcert.training.loop import RunOptions
 from bagcert.training.recipe import load_recipe
 from bagcert.training.run import RunFolder
 from studies.common.results import provenance, write_results
@@ -63,7 +63,9 @@ def carry_out(names: list[str], bench: Bench) -> str:
     place = f"data.name={json.dumps(str(bench.photographs))}"
     recipe = load_recipe(recipe_name, [*settings, place, *(TINY if bench.tiny else CURVE)])
     if not RunFolder(folder).config.exists():
-        train_quietly(recipe, Order(folder, final=False, resume=True, minutes=None if bench.tiny else bench.minutes))
+        train_quietly(
+            recipe, RunOptions(folder, final=False, resume=True, minutes=None if bench.tiny else bench.minutes)
+        )
     rules = ("two-mask",) if recipe.evaluation.rule == "two-mask" else ("every-region", "two-mask")
     evaluations = [Evaluation(patch, rule) for patch in PATCHES for rule in rules]
     main = Evaluation(MAIN, recipe.evaluation.rule)

@@ -10,7 +10,7 @@ from bagcert.defense import card
 from bagcert.errors import unknown_name
 from bagcert.files import read_json, read_tensors, write_atomically
 from bagcert.scorers.weights import kind_of, load_scorer
-from bagcert.training.loop import Order
+from bagcert.training.loop import RunOptions
 from bagcert.training.recipe import Recipe, load_recipe
 from bagcert.training.run import RunFolder, save_run
 from studies.common.subject import Subject, one_precision
@@ -114,7 +114,7 @@ def trained(rival: Rival, bench: Bench, folder: Path) -> Training:
         minutes = bench.cut_minutes if rival.name == CUT and bench.scale == PLANNED else None
         if not RunFolder(folder).config.exists():
             write_atomically(folder / BESIDE, json.dumps({"processes": bench.processes}).encode())
-            train_quietly(recipe, Order(folder, bench.data_dir, final=True, resume=True, minutes=minutes))
+            train_quietly(recipe, RunOptions(folder, bench.data_dir, final=True, resume=True, minutes=minutes))
         beside = read_json(folder / BESIDE)["processes"] - 1
         return replace(training_facts(card(folder), rival.entry.recipe), beside=beside)
     other = rival_of(rival.weights_of)

@@ -12,7 +12,7 @@ from bagcert.files import write_atomically
 from bagcert.program import versions
 from bagcert.rows.format import Evaluation
 from bagcert.scorers.residual import CIFAR_KERNELS
-from bagcert.training.loop import Order
+from bagcert.training.loop import RunOptions
 from bagcert.training.recipe import Recipe, load_recipe
 from bagcert.training.run import Diverged
 from studies.common.subject import Subject
@@ -99,7 +99,7 @@ def recipe_of(run: SweepRun, scale: Scale) -> Recipe:
 def carry_out_model(model: SweepModel, bench: Bench) -> str:
     """Train on all training images (nothing is chosen by these runs), certify, attack."""
     scale, folder = bench.scale, bench.work / model.name
-    train_quietly(recipe_of(model, scale), Order(folder, bench.data_dir, final=True, resume=True))
+    train_quietly(recipe_of(model, scale), RunOptions(folder, bench.data_dir, final=True, resume=True))
     subject = Subject.find(folder, model.name, bench.data_dir)
     rows = subject.certify(SWEEP_EVALUATIONS, scale.certified, folder, sweep_rows(bench.results, model))
     main = Evaluation(MAIN_PATCH, "every-region")
@@ -113,7 +113,7 @@ def carry_out_score_run(run: ScoreRun, bench: Bench) -> str:
     """Train with the validation images held out, and keep the accuracies on them; a collapse is a result too."""
     recipe, folder = recipe_of(run, bench.scale), bench.work / run.name
     try:
-        train_quietly(recipe, Order(folder, bench.data_dir, seed=run.seed, resume=True))
+        train_quietly(recipe, RunOptions(folder, bench.data_dir, seed=run.seed, resume=True))
         collapsed = False
     except Diverged:
         collapsed = True

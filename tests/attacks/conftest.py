@@ -8,7 +8,7 @@ import pytest
 from bagcert.data import Batch, load_dataset
 from bagcert.scorers.residual import ResidualScorer
 from bagcert.scorers.weights import load_scorer
-from bagcert.training.loop import Order, train
+from bagcert.training.loop import RunOptions, train
 from bagcert.training.recipe import load_recipe
 
 SETTINGS = (
@@ -25,7 +25,7 @@ SETTINGS = (
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("digits") / "run"
-    train(load_recipe("digits", SETTINGS), Order(out=folder))
+    train(load_recipe("digits", SETTINGS), RunOptions(out=folder))
     return folder
 
 

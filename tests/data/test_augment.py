@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from bagcert.data.augment import Augmentation, crop, cutout, flip
+from bagcert.data.augment import Augmentation, crop, flip
 from bagcert.errors import UsageError
 
 BATCH, CHANNELS, HEIGHT, WIDTH = 7, 3, 6, 9  # not square: swapped axes would show
@@ -36,54 +36,42 @@ def test_flip_mirrors_only_the_chosen() -> None:
         assert result[number].tolist() == (mirrored if number % 3 == 0 else rows)
 
 
-@pytest.mark.parametrize("size", [1, 4, 5])
-def test_cutout_equals_a_loop_and_is_clipped(size: int) -> None:
-    images = some_images()
-    rows, columns = torch.tensor([0, 5, 2, 3, 0, 5, 1]), torch.tensor([0, 8, 4, 0, 8, 3, 7])
-    slow = images.clone()
-    for number in range(BATCH):
-        top, left = int(rows[number]) - size // 2, int(columns[number]) - size // 2
-        slow[number, :, max(0, top) : max(0, top + size), max(0, left) : max(0, left + size)] = 0
-    assert torch.equal(cutout(images, rows, columns, size), slow)
-    assert not torch.equal(slow, images)
-
-
 def test_nothing_asked_changes_nothing() -> None:
     images = some_images()
-    assert torch.equal(Augmentation(flip=False, crop_padding=0, cutout=0)(images, Generator()), images)
+    assert torch.equal(Augmentation(flip=False, crop_padding=0)(images, Generator()), images)
 
 
-def test_call_takes_all_three_steps_in_order() -> None:
-    images, augment = some_images(), Augmentation(flip=True, crop_padding=2, cutout=3)
-    draws = augment.draw(BATCH, (HEIGHT, WIDTH), Generator().manual_seed(5))
+def test_call_takes_both_steps_in_order() -> None:
+    images, augment = some_images(), Augmentation(flip=True, crop_padding=2)
+    draws = augment.draw(BATCH, Generator().manual_seed(5))
     cropped = crop(images, draws.offsets[:, 0], draws.offsets[:, 1], 2)
-    expected = cutout(flip(cropped, draws.flipped), draws.centers[:, 0], draws.centers[:, 1], 3)
-    assert torch.equal(augment(images, Generator().manual_seed(5)), expected)
+    assert torch.equal(augment(images, Generator().manual_seed(5)), flip(cropped, draws.flipped))
 
 
 def test_caller_images_stay_untouched() -> None:
     images = some_images()
-    Augmentation(flip=True, crop_padding=2, cutout=4)(images, Generator().manual_seed(0))
+    Augmentation(flip=True, crop_padding=2)(images, Generator().manual_seed(0))
     assert torch.equal(images, some_images())
 
 
-def test_draws_cover_every_offset_center_and_both_sides() -> None:
-    draws = Augmentation(crop_padding=4).draw(20_000, (HEIGHT, WIDTH), Generator().manual_seed(0))
+def test_draws_cover_every_offset_and_both_sides() -> None:
+    draws = Augmentation(crop_padding=4).draw(20_000, Generator().manual_seed(0))
     assert abs(draws.flipped.float().mean().item() - 0.5) < 0.02  # 5.6 standard deviations
     for column in (0, 1):
         counts = draws.offsets[:, column].bincount()
         assert len(counts) == 9
         assert (counts / 20_000 - 1 / 9).abs().max() < 0.015
-    assert len(draws.centers[:, 0].bincount()) == HEIGHT
-    assert len(draws.centers[:, 1].bincount()) == WIDTH
 
 
 def test_negative_sizes_are_refused() -> None:
-    with pytest.raises(UsageError, match="Crop padding and cutout must be 0 or more pixels, but are 4 and -1"):
-        Augmentation(cutout=-1)
+    with pytest.raises(UsageError, match="The crop padding must be 0 or more pixels, but is -1"):
+        Augmentation(crop_padding=-1)
 
 
-def test_a_step_draws_the_same_whichever_others_are_on() -> None:
-    every = Augmentation(True, 4, 8).draw(BATCH, (8, 8), Generator().manual_seed(3))
-    one = Augmentation(False, 4, 0).draw(BATCH, (8, 8), Generator().manual_seed(3))
-    assert torch.equal(every.offsets, one.offsets)
+def test_a_step_draws_the_same_with_or_without_the_other() -> None:
+    both, no_flip, no_crop = (
+        augment.draw(BATCH, Generator().manual_seed(3))
+        for augment in (Augmentation(True, 4), Augmentation(False, 4), Augmentation(True, 0))
+    )
+    assert torch.equal(both.offsets, no_flip.offsets)
+    assert torch.equal(both.flipped, no_crop.flipped)

@@ -12,7 +12,7 @@ from bagcert.data.base import derive_seed
 from bagcert.errors import UsageError
 
 COUNT = 23
-AUGMENT = Augmentation(flip=True, crop_padding=2, cutout=3)
+AUGMENT = Augmentation(flip=True, crop_padding=2)
 
 
 def some_source() -> ArraySource:

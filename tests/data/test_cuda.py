@@ -35,14 +35,14 @@ def test_an_epoch_never_waits_for_the_device() -> None:
     source.arrays.on(torch.device("cuda"))
     torch.cuda.set_sync_debug_mode("error")
     try:
-        for batch in source.batches(100, "cuda", epoch_seed=3, augment=Augmentation(True, 4, 8)):
+        for batch in source.batches(100, "cuda", epoch_seed=3, augment=Augmentation(True, 4)):
             assert batch.images.is_cuda
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
 
 def test_start_and_shards_are_bit_identical() -> None:
-    augment = Augmentation(True, 4, 8)
+    augment = Augmentation(True, 4)
     whole = list(some_source().batches(100, "cuda", epoch_seed=3, augment=augment))
     parts = [list(some_source().batches(100, "cuda", epoch_seed=3, augment=augment, shard=(r, 2))) for r in range(2)]
     rest = list(some_source().batches(100, "cuda", epoch_seed=3, augment=augment, start=4))

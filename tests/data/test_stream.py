@@ -17,7 +17,7 @@ from bagcert.errors import UsageError
 
 COUNT = 11
 FRAMING = Framing(resize=None, crop=8)
-AUGMENT = Augmentation(flip=True, crop_padding=1, cutout=2)
+AUGMENT = Augmentation(flip=True, crop_padding=1)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_worker_processes_give_the_same_batches(paths: list[Path]) -> None:
 
 
 def test_a_seed_shuffles_and_moves_the_crops(paths: list[Path]) -> None:
-    plain = Augmentation(flip=False, crop_padding=0, cutout=0)
+    plain = Augmentation(flip=False, crop_padding=0)
     (batch,) = source(paths).batches(COUNT, "cpu", epoch_seed=3, augment=plain)
     assert batch.index.tolist() != sorted(batch.index.tolist())
     assert batch.labels.tolist() == (batch.index % 3).tolist()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bagcert.data import Batch, load_dataset
-from bagcert.training import Order, load_recipe, train
+from bagcert.training import RunOptions, load_recipe, train
 from studies.rivals.catalog import DEFENSES
 
 DIGITS = {
@@ -58,7 +58,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             settings = [
                 f"{key}={_toml(values[key])}" for key in sorted(values, key=lambda key: not key.endswith(".name"))
             ]
-            train(load_recipe(DEFENSES[name].recipe, settings), Order(out=folder))
+            train(load_recipe(DEFENSES[name].recipe, settings), RunOptions(out=folder))
             folders[name] = folder
         return folders[name]
 

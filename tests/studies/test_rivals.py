@@ -19,7 +19,7 @@ from bagcert.scorers.cleanser import CleanserConfig
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.interval import IntervalConfig
 from bagcert.scorers.residual import ResidualConfig
-from bagcert.training.loop import Order
+from bagcert.training.loop import RunOptions
 from bagcert.training.recipe import Recipe
 from studies.rivals import run as rivals
 from studies.rivals import runs as rivals_runs
@@ -135,7 +135,7 @@ def test_the_planned_recipes_are_the_shipped_ones(rival: Rival) -> None:
 def test_only_the_papers_own_network_is_cut(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, float | None] = {}
 
-    def note(recipe: Recipe, order: Order) -> None:
+    def note(recipe: Recipe, order: RunOptions) -> None:
         assert order.final and order.resume
         asked[order.out.name] = order.minutes
         raise UsageError("far enough")

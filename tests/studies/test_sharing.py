@@ -18,6 +18,7 @@ def test_a_job_that_fails_does_not_stop_the_next(tmp_path: Path, capfd: pytest.C
     sweep = sweep_runs.Bench(sweep_runs.TINY, *places)
     supervise(sweep_runs.carry_out, sweep_runs.matching(["rf5-m0.25"]), sweep, 1, deadline=float("inf"))
     lines = capfd.readouterr().out.splitlines()
-    assert [line.split(": failed: CIFAR-10 is not in")[0] for line in lines] == ["ds-column, mask-ds", "ibp", "rf5-m0.25"]
+    names = [line.split(": failed: CIFAR-10 is not in")[0] for line in lines]
+    assert names == ["ds-column, mask-ds", "ibp", "rf5-m0.25"]
     supervise(rivals_runs.prepare, [["ds-row"]], rivals, 1, deadline=0.0)
     assert not capfd.readouterr().out

@@ -6,7 +6,7 @@ import pytest
 
 from bagcert.errors import UsageError
 from bagcert.scorers.residual import CIFAR_KERNELS
-from bagcert.training.loop import Order
+from bagcert.training.loop import RunOptions
 from bagcert.training.losses import MarginLoss
 from bagcert.training.recipe import Recipe
 from bagcert.training.run import Diverged
@@ -72,7 +72,7 @@ def test_only_the_log_of_a_score_function_is_kept(bench: Bench, monkeypatch: pyt
     curve = read_curve(score_curve(bench.results, ScoreRun("softmax", 2)))
     assert not curve.collapsed and len(curve.epochs) >= 1
 
-    def diverges(recipe: Recipe, order: Order) -> None:
+    def diverges(recipe: Recipe, order: RunOptions) -> None:
         (order.out / "log.jsonl").parent.mkdir(parents=True)
         (order.out / "log.jsonl").write_text('{"step": 1, "loss": 3.0}\n{"step": 2, "clean": 0.1, "certified": 0}\n')
         raise Diverged("expected a finite loss")

@@ -13,7 +13,7 @@ from torch import nn
 from bagcert.distributed import World
 from bagcert.files import read_tensors
 from bagcert.scorers.weights import load_scorer
-from bagcert.training import Order, load_recipe, train
+from bagcert.training import RunOptions, load_recipe, train
 from bagcert.training.sync import SharedBatchNorm, share_norms
 
 # Smooth scores and Adam: with votes and Muon's orthogonal steps rounding differences grow fast.
@@ -61,7 +61,7 @@ def test_two_processes_train_as_one_stop_together_and_resume(tmp_path: Path) -> 
     second, _ = read_tensors(tmp_path / "two/rank1.safetensors")
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
-    train(load_recipe("digits", SETTINGS), Order(tmp_path / "one"))
+    train(load_recipe("digits", SETTINGS), RunOptions(tmp_path / "one"))
     assert rows(tmp_path / "two", "loss") == pytest.approx(rows(tmp_path / "one", "loss"), rel=1e-3)
     assert rows(tmp_path / "two", "clean") == pytest.approx(rows(tmp_path / "one", "clean"), abs=0.02)
     assert load_scorer(tmp_path / "two")[0].state_dict().keys() == load_scorer(tmp_path / "one")[0].state_dict().keys()

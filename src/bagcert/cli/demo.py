@@ -23,7 +23,7 @@ from bagcert.rows.format import Evaluation, read_rows
 from bagcert.rows.header import describe, fitting_dataset
 from bagcert.rows.prover import one_thread
 from bagcert.rows.write import Plan, write_rows
-from bagcert.training.loop import Order
+from bagcert.training.loop import RunOptions
 from bagcert.training.loop import train as train_recipe
 from bagcert.training.recipe import load_recipe
 from bagcert.training.run import RunFolder
@@ -98,7 +98,7 @@ def find_scene(console: Console, out: Path, data_dir: Path | None) -> Scene:
     run = out / "digits"
     if not RunFolder(run).config.exists():
         try:
-            train_recipe(load_recipe("digits", ()), Order(out=run, resume=RunFolder(run).checkpoint.exists()))
+            train_recipe(load_recipe("digits", ()), RunOptions(out=run, resume=RunFolder(run).checkpoint.exists()))
         except Stopped:
             console.print(f"stopped; to go on: bagcert {shlex.join(sys.argv[1:])}")
             raise typer.Exit(130) from None

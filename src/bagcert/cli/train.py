@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bagcert.training.loop import Order
+from bagcert.training.loop import RunOptions
 from bagcert.training.loop import train as train_recipe
 from bagcert.training.recipe import load_recipe
 from bagcert.training.run import RunFolder
@@ -34,7 +34,7 @@ def train(
 ) -> None:
     """Train a network whose decisions can be certified."""
     folder = out or Path("runs") / Path(recipe).stem
-    order = Order(out=folder, data_dir=data_dir, seed=seed, minutes=minutes, final=final, resume=resume)
+    order = RunOptions(out=folder, data_dir=data_dir, seed=seed, minutes=minutes, final=final, resume=resume)
     try:
         changes = [*(settings or ()), *([f"data.name={json.dumps(data)}"] if data is not None else [])]
         train_recipe(load_recipe(recipe, [*changes, *(["data.skip_broken=true"] if skip_broken else [])]), order)

@@ -1,6 +1,6 @@
 """Data sets behind one interface: their facts, a fixed validation split, and batches that repeat bit for bit.
 
-May import: errors, shapes, files, config, program.
+May import: errors, files.
 """
 
 from bagcert.data.arrays import ArrayDataset, Arrays, ArraySource

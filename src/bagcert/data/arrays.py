@@ -86,8 +86,7 @@ class ArraySource(Source):
             mine = picks[step.mine]
             chosen = images.index_select(0, mine)
             if augment is not None:  # on bytes: a quarter of the memory traffic of floats
-                height, width = chosen.shape[-2:]
-                chosen = augment.apply(chosen, draws_of_step(augment, step, epoch_seed, (height, width), device))
+                chosen = augment.apply(chosen, draws_of_step(augment, step, epoch_seed, device))
             yield Batch(to_unit(chosen), labels.index_select(0, mine), index[step.mine])
 
 

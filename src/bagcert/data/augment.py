@@ -1,4 +1,4 @@
-"""Augmentation of whole batches as tensor code: flip, padded random crop, cutout.
+"""Augmentation of whole batches as tensor code: flip and padded random crop.
 
 Drawing random numbers and applying them are separate steps, so that each process of a distributed run can draw for the
 global batch and apply its own part. Images may be uint8 or float; new pixels are zero, which is black in both.
@@ -28,58 +28,41 @@ def crop(images: Tensor, top: Tensor, left: Tensor, padding: int) -> Tensor:
     return picked.gather(3, columns[:, None, None, :].expand(batch, channels, height, width))
 
 
-def cutout(images: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
-    """Blacken a square of side `size` whose top left is (row, column) - size // 2, clipped at the border."""
-    height, width = images.shape[-2:]
-    down = torch.arange(height, device=images.device) - (row - size // 2)[:, None]  # b h
-    right = torch.arange(width, device=images.device) - (column - size // 2)[:, None]  # b w
-    inside = ((down >= 0) & (down < size))[:, :, None] & ((right >= 0) & (right < size))[:, None, :]
-    return images.masked_fill(inside[:, None], 0)
-
-
 @dataclass(frozen=True)
 class Draws:
     """The random numbers of one batch, one row per image."""
 
     flipped: Tensor  # [b] bool
     offsets: Tensor  # [b 2] top and left of the crop, in 0..2·padding
-    centers: Tensor  # [b 2] row and column of the cutout
 
     def part(self, rows: slice) -> "Draws":
-        return Draws(self.flipped[rows], self.offsets[rows], self.centers[rows])
+        return Draws(self.flipped[rows], self.offsets[rows])
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Which of the three steps to apply; 0 and False leave a step out."""
+    """Which of the two steps to apply; False and 0 leave a step out."""
 
     flip: bool = True
     crop_padding: int = 4
-    cutout: int = 0
 
     def __post_init__(self) -> None:
-        if self.crop_padding < 0 or self.cutout < 0:
-            raise UsageError(
-                f"Crop padding and cutout must be 0 or more pixels, but are {self.crop_padding} and {self.cutout}."
-            )
+        if self.crop_padding < 0:
+            raise UsageError(f"The crop padding must be 0 or more pixels, but is {self.crop_padding}.")
 
-    def draw(self, batch: int, image_size: tuple[int, int], generator: Generator) -> Draws:
-        """Random numbers for `batch` images. All three steps are drawn, so that none changes if another is left out."""
-        device, (height, width) = generator.device, image_size
+    def draw(self, batch: int, generator: Generator) -> Draws:
+        """Random numbers for `batch` images. Both steps are drawn, so that neither changes if the other is left out."""
+        device = generator.device
         flipped = torch.rand(batch, generator=generator, device=device) < 0.5
         offsets = torch.randint(2 * self.crop_padding + 1, (batch, 2), generator=generator, device=device)
-        rows = torch.randint(height, (batch,), generator=generator, device=device)
-        columns = torch.randint(width, (batch,), generator=generator, device=device)
-        return Draws(flipped, offsets, torch.stack([rows, columns], dim=1))
+        return Draws(flipped, offsets)
 
     def apply(self, images: Tensor, draws: Draws) -> Tensor:
         if self.crop_padding:
             images = crop(images, draws.offsets[:, 0], draws.offsets[:, 1], self.crop_padding)
         if self.flip:
             images = flip(images, draws.flipped)
-        if self.cutout:
-            images = cutout(images, draws.centers[:, 0], draws.centers[:, 1], self.cutout)
         return images
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
-        return self.apply(images, self.draw(len(images), (images.shape[-2], images.shape[-1]), generator))
+        return self.apply(images, self.draw(len(images), generator))

@@ -150,12 +150,10 @@ def steps(length: int, batch_size: int, start: int, drop_last: bool, shard: tupl
         yield Step(number, first, size, slice(rank * size // world, (rank + 1) * size // world))
 
 
-def draws_of_step(
-    augment: Augmentation, step: Step, epoch_seed: int | None, image_size: tuple[int, int], device: torch.device
-) -> Draws:
+def draws_of_step(augment: Augmentation, step: Step, epoch_seed: int | None, device: torch.device) -> Draws:
     """This rank's part of the random numbers of the global batch."""
     generator = Generator(device).manual_seed(derive_seed(require_seed(epoch_seed), step.number))
-    return augment.draw(step.size, image_size, generator).part(step.part)
+    return augment.draw(step.size, generator).part(step.part)
 
 
 def require_seed(epoch_seed: int | None) -> int:

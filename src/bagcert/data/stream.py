@@ -160,11 +160,10 @@ class FolderSource(Source):
             )
             for step in todo
         ]
-        size = (self.framing.crop, self.framing.crop)
         for step, read in zip(todo, self.read(files, device), strict=True):
             images = read.to(device, non_blocking=True)
             if augment is not None:
-                images = augment.apply(images, draws_of_step(augment, step, epoch_seed, size, device))
+                images = augment.apply(images, draws_of_step(augment, step, epoch_seed, device))
             index = order[step.mine]
             yield Batch(to_unit(images), upload(self.labels[index], device), upload(index, device))
 

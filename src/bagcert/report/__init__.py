@@ -1,1 +1,4 @@
-"""One self-contained page from rows, with tables and figures beside it. It only reads rows and never runs a model."""
+"""One self-contained page from rows, with tables and figures beside it. It only reads rows and never runs a model.
+
+May import: data, errors, files, rows, rules, scorers, threats.
+"""

@@ -1,8 +1,11 @@
-"""Training: losses, optimizers, recipes, and a loop that resumes."""
+"""Recipes, losses and optimizers, and the training loop, which resumes after any interruption.
 
-from bagcert.training.loop import Order, train
+May import: config, data, defense, distributed, errors, files, program, scorers, shapes.
+"""
+
+from bagcert.training.loop import RunOptions, train
 from bagcert.training.recipe import Recipe, load_recipe, recipe_names
 from bagcert.training.run import RunFolder
 from bagcert.training.sync import Stopped
 
-__all__ = ["Order", "Recipe", "RunFolder", "Stopped", "load_recipe", "recipe_names", "train"]
+__all__ = ["Recipe", "RunFolder", "RunOptions", "Stopped", "load_recipe", "recipe_names", "train"]

@@ -1,4 +1,4 @@
-"""Train a recipe into a run folder; killed at any moment, it resumes."""
+"""Train a recipe into a run folder. A run that was killed at any moment can be resumed."""
 
 import math
 import time
@@ -21,10 +21,10 @@ from bagcert.training.trainer import Trainer
 
 
 class Meter:
-    """Losses since the last look, and the pace since the start."""
+    """Losses since the last log line, and the pace since the start."""
 
     def __init__(self, step: int, steps: int, batch_size: int) -> None:
-        self.losses: list[Tensor] = []  # on the device, not yet waited for
+        self.losses: list[Tensor] = []  # on the device, possibly not yet computed
         self.steps, self.batch_size = steps, batch_size
         self._first, self._begun = step, time.monotonic()
         self._last = (step, self._begun)
@@ -38,26 +38,26 @@ class Meter:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around what brings the next images."""
+        """Measure the time inside: the wait for the next images."""
         begun = time.monotonic()
         yield
         self._waited += time.monotonic() - begun
 
     def waited(self) -> float:
-        """The share of the time since the last `pace` that went by waiting for images.
+        """The share of the time since the last `pace` that was spent waiting for images.
 
-        The device waits no longer than that: it may still have had earlier steps to do.
+        The device waits at most that long: it may still be busy with earlier steps.
         """
         share = self._waited / max(time.monotonic() - self._last[1], 1e-9)
         self._waited = 0.0
         return min(1.0, share)
 
     def rest(self) -> None:
-        """Leave the time since the last `pace` out of the next one: it went into something else than steps."""
+        """Leave the time since the last `pace` out of the next one: it was not spent on steps."""
         self._last = (self._last[0], time.monotonic())
 
     def pace(self, step: int) -> tuple[float, float]:
-        """Images a second since the last call, and the seconds that are left at the mean pace."""
+        """Images per second since the last call, and the remaining seconds at the mean pace."""
         now = time.monotonic()
         before, then = self._last
         self._last = (step, now)
@@ -71,7 +71,7 @@ RESERVE = 0.03  # of the time left, for checkpoints and slower moments
 
 
 def fit_steps(trainer: Trainer, evaluate: Callable[[], object], evaluations: int, deadline: float) -> int:
-    """The number of steps that end before `deadline` (time.monotonic); the trainer is left as it was found."""
+    """The number of steps that end before `deadline` (time.monotonic). The trainer is left as it was."""
     before = {name: value.clone() for name, value in trainer.state().items()}
     batches = trainer.batches(0)
     for step in range(WARMUP_STEPS):
@@ -90,9 +90,7 @@ def fit_steps(trainer: Trainer, evaluate: Callable[[], object], evaluations: int
     left = (deadline - time.monotonic()) * (1 - RESERVE) - evaluations * evaluation_seconds
     steps = int(trainer.world.share(left // step_seconds))
     if steps < 1:
-        raise UsageError(
-            f"expected --minutes for at least one step of {step_seconds:.2g} s, got a time that is over; allow more"
-        )
+        raise UsageError(f"No time is left for a step, which takes {step_seconds:.2g} s. Allow more --minutes.")
     return steps
 
 
@@ -110,8 +108,8 @@ def _wait(device: torch.device) -> None:
 
 
 @dataclass(frozen=True)
-class Order:
-    """What the caller asks for beside the recipe."""
+class RunOptions:
+    """What the caller chooses besides the recipe."""
 
     out: Path
     data_dir: Path | None = None
@@ -121,26 +119,26 @@ class Order:
     resume: bool = False
 
 
-def train(recipe: Recipe, order: Order) -> None:
-    """Train, from the start or from the checkpoint; raises `Stopped` after SIGINT or SIGTERM."""
-    deadline = time.monotonic() + 60 * (order.minutes or 0)
-    folder = RunFolder(order.out)
-    folder.check(order.resume)
-    resumes = folder.checkpoint.exists()  # asked before any other process can write one
+def train(recipe: Recipe, options: RunOptions) -> None:
+    """Train from the start or from the checkpoint. Raises `Stopped` after SIGINT or SIGTERM."""
+    deadline = time.monotonic() + 60 * (options.minutes or 0)
+    folder = RunFolder(options.out)
+    folder.check(options.resume)
+    resumes = folder.checkpoint.exists()  # checked before any other process can write one
     with joined_world() as world, stop_signals() as stop:
         _tune(world.device)
-        dataset = load_dataset(recipe.data.name, order.data_dir, recipe.data.folder)
+        dataset = load_dataset(recipe.data.name, options.data_dir, recipe.data.folder)
         if isinstance(dataset, FolderDataset) and dataset.broken and world.is_main:
             folder.list_broken(list(dataset.broken.values()))
-        source = dataset.split("train+validation" if order.final else "train")
-        trainer = Trainer(recipe, dataset, source, order.seed, world)
-        run = Run(folder, trainer, dataset, final=order.final)
+        source = dataset.split("train+validation" if options.final else "train")
+        trainer = Trainer(recipe, dataset, source, options.seed, world)
+        run = Run(folder, trainer, dataset, final=options.final)
         if resumes:
             run.restore()
         else:
-            if world.is_main:  # first of all: an unwritable folder shows now, not in an hour
+            if world.is_main:  # first of all, so that an unwritable folder shows at once
                 folder.write_recipe(recipe)
-            if order.minutes is not None:
+            if options.minutes is not None:
                 run.steps = fit_steps(trainer, run.evaluate, recipe.evaluation.times, deadline)
             run.save()
         with Reporter(folder.path, run.step, run.steps, silent=not world.is_main) as reporter:
@@ -149,7 +147,7 @@ def train(recipe: Recipe, order: Order) -> None:
 
 
 def _steps(run: Run, reporter: Reporter, stop: StopRequest) -> None:
-    """Take all steps that are left."""
+    """Take all remaining steps."""
     trainer, world, training = run.trainer, run.trainer.world, run.trainer.recipe.training
     log_every = max(1, min(50, run.steps // 500))
     marks = _marks(run.steps, trainer.recipe.evaluation.times)
@@ -161,7 +159,7 @@ def _steps(run: Run, reporter: Reporter, stop: StopRequest) -> None:
             batch = next(batches)
         meter.losses.append(trainer.step(run.step, run.steps, batch))
         run.step += 1
-        # Only here, in evaluations and for checkpoints does this process wait for the device.
+        # This process waits for the device only here, in evaluations and for checkpoints.
         logs = run.step % log_every == 0 or run.step == run.steps
         if logs:
             loss = meter.loss(world)
@@ -186,7 +184,7 @@ def _steps(run: Run, reporter: Reporter, stop: StopRequest) -> None:
 
 
 def _marks(steps: int, times: int) -> set[int]:
-    """The steps after which to evaluate: evenly spread, the last step among them."""
+    """The steps after which to evaluate: evenly spread, including the last step."""
     return {steps - (steps * part) // times for part in range(times)}
 
 

@@ -1,4 +1,4 @@
-"""Losses: what training asks of the scores, in section 3.3 and past it. Each is the mean over a batch."""
+"""Losses: the one of section 3.3, and others for other rules and networks. Each is the mean over a batch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from bagcert.shapes import Labels, Scores
 
 
 def box_sums(maps: Tensor, window: tuple[int, int]) -> Tensor:
-    """Sums over every window that lies fully inside: [b k i j] to [b k i-height+1 j-width+1].
+    """Sums over every window that lies inside the map: [b k i j] to [b k i-height+1 j-width+1].
 
-    One axis after the other: 22 instead of 121 additions for 11x11, and no difference of large running sums.
+    We sum along one axis, then the other: 22 instead of 121 additions for 11x11, and no differences of large sums.
     """
     height, width = window
     rows = F.avg_pool2d(maps, (height, 1), stride=1, divisor_override=1)
@@ -25,7 +25,7 @@ def box_sums(maps: Tensor, window: tuple[int, int]) -> Tensor:
 
 
 def window_mask(index: Tensor, window: tuple[int, int], grid: Sequence[int]) -> Tensor:
-    """The windows of a flat index into `box_sums` as 0/1 maps, [b] to [b 1 i j]."""
+    """The windows at flat indices into `box_sums`, as 0/1 maps: [b] to [b 1 i j]."""
     height, width = window
     columns = grid[1] - width + 1
     top, left = (index // columns)[:, None], (index % columns)[:, None]
@@ -40,14 +40,14 @@ class Loss(ABC):
     """A number to minimize, from the soft scores of a batch and its labels."""
 
     name: ClassVar[str]
-    reads: ClassVar[tuple[str, ...]] = (SCORES,)  # what of networks in training it understands
+    reads: ClassVar[tuple[str, ...]] = (SCORES,)  # the kinds of output of a network in training that it takes
 
     @abstractmethod
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
         """The mean loss of the batch, a scalar."""
 
     def check(self, grid: tuple[int, int]) -> None:  # noqa: B027 (most losses fit any map)
-        """Refuse score maps of this size if the loss does not fit them."""
+        """Refuse a score map of this size if the loss does not fit it."""
 
 
 class WindowLoss(Loss):
@@ -58,7 +58,8 @@ class WindowLoss(Loss):
     def check(self, grid: tuple[int, int]) -> None:
         if not all(1 <= side <= length for side, length in zip(self.window, grid, strict=True)):
             raise UsageError(
-                f"expected loss.window within {grid[0]}x{grid[1]} outputs, got {self.window[0]}x{self.window[1]}"
+                f"A loss.window of {self.window[0]}x{self.window[1]} does not fit into {grid[0]}x{grid[1]} outputs. "
+                "Make it smaller."
             )
 
 
@@ -72,7 +73,7 @@ class MarginLoss(Loss):
     """
 
     name: ClassVar[str] = "margin"
-    margin: float = 0.5  # M, twice the share of the scores that a patch may reach
+    margin: float = 0.5  # M: twice the share of the scores that a patch may reach
     one_hot: float = 0.0  # σ
 
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
@@ -84,31 +85,11 @@ class MarginLoss(Loss):
 
 
 @dataclass(frozen=True)
-class PlacedMarginLoss(WindowLoss):
-    """The margin of Condition 3.2 itself, at the placement where it is smallest:
-
-        -min(min_l min_{c ≠ c_t} (Σ_{(i,j) ∉ R(l)} Δ_c - |R(l)|) / (i·j), M)
-
-    R(l) are all windows of one shape that lie in the output grid: the maximal footprints of one patch shape, stride 1.
-    """
-
-    name: ClassVar[str] = "placed-margin"
-    margin: float = 0.5
-    window: tuple[int, int] = (11, 11)  # in outputs: a 5x5 patch under receptive field 7
-
-    def __call__(self, scores: Scores, labels: Labels) -> Tensor:
-        cells = scores.shape[2] * scores.shape[3]
-        outside = scores.sum(dim=(2, 3))[:, :, None] - box_sums(scores, self.window).flatten(2)  # b k n
-        leads = lead_of(outside, labels) - self.window[0] * self.window[1]  # b n
-        return -(leads.amin(dim=1) / cells).clamp(max=self.margin).mean()
-
-
-@dataclass(frozen=True)
 class TwoMaskLoss(WindowLoss):
     """Cross-entropy of the mean scores that two masks leave, the two that hurt the true class most.
 
-    For the two-mask rule, whose certificate asks that the class wins under every pair of masks. The pair is picked
-    greedily for each image, one mask after the other, by the margin of the sums that are left.
+    For the rule `two-mask`, whose certificate requires that the class wins under every pair of masks. The pair is
+    picked greedily per image, one mask after the other, by the margin of the sums that are left.
     """
 
     name: ClassVar[str] = "two-mask"
@@ -128,22 +109,21 @@ class TwoMaskLoss(WindowLoss):
 
 @dataclass(frozen=True)
 class CrossEntropyLoss(Loss):
-    """Plain cross-entropy of the mean scores: the baseline, and how rivals train what they certify another way."""
+    """Plain cross-entropy of the mean scores: the baseline, and the loss of rivals that certify in another way."""
 
     name: ClassVar[str] = "cross-entropy"
     reads: ClassVar[tuple[str, ...]] = (SCORES, LOGITS)
-    smoothing: float = 0.0
 
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
-        return F.cross_entropy(scores.mean(dim=(2, 3)), labels, label_smoothing=self.smoothing)
+        return F.cross_entropy(scores.mean(dim=(2, 3)), labels)
 
 
 @dataclass(frozen=True)
 class MaskedLoss(WindowLoss):
-    """PatchGuard's "provable adversarial training": cross-entropy once the true class has lost its heaviest window.
+    """PatchGuard's "provable adversarial training": cross-entropy after the true class has lost its heaviest window.
 
-    For the rule `masked`: the mask that its certificate fears takes the most from the true class; no other class is
-    touched. Scores are evidence of at least 0, and the mean over the positions is what is compared.
+    For the rule `masked`: the worst mask for its certificate takes the most from the true class and leaves the other
+    classes alone. Scores below 0 count as 0, and classes are compared by their mean over the positions.
     """
 
     name: ClassVar[str] = "masked"
@@ -158,9 +138,9 @@ class MaskedLoss(WindowLoss):
 
 @dataclass(frozen=True)
 class IntervalLoss(Loss):
-    """Cross-entropy of the worst margins: the least that interval bounds leave over each rival (Chiang et al.).
+    """Cross-entropy of the worst margins: the smallest lead over each rival by interval bounds (Chiang et al.).
 
-    Takes the margins [b of over placements] that an `IntervalScorer` gives in training instead of scores.
+    Instead of scores it takes the margins [b of over placements] that an `IntervalScorer` returns in training.
     """
 
     name: ClassVar[str] = "interval"
@@ -172,14 +152,14 @@ class IntervalLoss(Loss):
 
 
 LOSSES: dict[str, type[Loss]] = {
-    kind.name: kind for kind in (MarginLoss, PlacedMarginLoss, TwoMaskLoss, MaskedLoss, CrossEntropyLoss, IntervalLoss)
+    kind.name: kind for kind in (MarginLoss, TwoMaskLoss, MaskedLoss, CrossEntropyLoss, IntervalLoss)
 }
 
 
 def lead_of(sums: Tensor, labels: Labels) -> Tensor:
     """Σ Δ against the strongest rival: the label's entry of `sums` [b k ...] minus the largest other one.
 
-    Rivals that tie share the gradient: with votes ties are common, and the lowest class should not bear them all.
+    Tied rivals share the gradient. With votes, ties are common, and the lowest class should not take it all.
     """
     index = labels.reshape(-1, *(1,) * (sums.dim() - 1)).expand(-1, 1, *sums.shape[2:])
     own = sums.gather(1, index).squeeze(1)
@@ -188,7 +168,7 @@ def lead_of(sums: Tensor, labels: Labels) -> Tensor:
 
 @torch.no_grad()
 def greedy_mask(scores: Scores, labels: Labels, window: tuple[int, int]) -> Tensor:
-    """1 where neither of the two worst windows lies, [b 1 i j]."""
+    """1 outside the two worst windows, 0 inside: [b 1 i j]."""
     kept = torch.ones_like(scores[:, :1])
     for _ in range(2):
         left = scores * kept

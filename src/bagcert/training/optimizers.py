@@ -1,4 +1,4 @@
-"""Which optimizer moves which weight, Muon among them, and the learning rate over time."""
+"""Which optimizer updates which weight (Adam, Muon), and the learning rate over time."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bagcert.errors import UsageError
+from bagcert.errors import UsageError, unknown_name
 
 
 class Muon(torch.optim.Optimizer):
     """Orthogonalized Nesterov momentum for convolution weights, each seen as a matrix [out, in·kernel²].
 
-    Why not torch.optim.Muon: it takes 2D weights only, and it does not rescale the weight. Here each weight is set to
-    norm √out before each step; batch norm makes the network blind to that norm, and a fixed one makes the learning rate
-    the angle of a step (cifar10-airbench does the same).
+    Why not torch.optim.Muon: it takes only 2D weights, and it does not rescale them. Here each weight is set to norm
+    √out before each step. Batch norm makes the network independent of that norm, and a fixed norm makes the learning
+    rate the angle of a step (cifar10-airbench does the same).
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.9) -> None:
@@ -60,8 +60,8 @@ class Muon(torch.optim.Optimizer):
 def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
     """Move all singular values of the matrices [n rows columns] close to 1, by a quintic Newton-Schulz iteration.
 
-    Its coefficients reach about [0.7, 1.2] fast instead of 1 exactly. In bf16 on a GPU: the iteration heals its own
-    rounding.
+    Its coefficients reach about [0.7, 1.2] fast, rather than exactly 1. On a GPU it runs in bf16, since the iteration
+    corrects its own rounding.
     """
     work = matrices.bfloat16() if matrices.is_cuda else matrices
     tall = work.shape[1] > work.shape[2]
@@ -75,13 +75,13 @@ def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
 
 
 class OptimizerConfig(ABC):
-    """Builds the optimizers of a scorer; they share one schedule."""
+    """Builds the optimizers of a scorer, which share one schedule."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def build(self, scorer: nn.Module) -> list[torch.optim.Optimizer]:
-        """One or more optimizers that together hold every parameter once."""
+        """One or more optimizers that together hold each parameter once."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class MuonConfig(OptimizerConfig):
         weights: list[Tensor] = []
         others: list[Tensor] = []
         for name, parameter in scorer.named_parameters():
-            # The head is no Muon weight: no batch norm follows it, so its norm matters.
+            # Muon does not take the head: no batch norm follows it, so its norm matters.
             (weights if parameter.dim() == 4 and "head" not in name.split(".") else others).append(parameter)
         adam = torch.optim.AdamW(others, lr=self.other_lr, weight_decay=self.weight_decay, fused=True)
         return [Muon(weights, lr=self.lr, momentum=self.momentum), adam]
@@ -120,7 +120,7 @@ OPTIMIZERS: dict[str, type[OptimizerConfig]] = {kind.name: kind for kind in (Ada
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """How long to train, and the learning rate on the way: a linear warm-up, then down to 0."""
+    """How long to train, and the learning rate over time: a linear warm-up, then down to 0."""
 
     shape: str = "cosine"  # or "linear"
     epochs: float = 350  # App. A.1.1
@@ -128,24 +128,25 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         if self.shape not in ("cosine", "linear"):
-            raise UsageError(f"expected schedule.shape cosine or linear, got '{self.shape}'")
+            raise unknown_name("schedule.shape", self.shape, ("cosine", "linear"))
         if not 0 <= self.warmup_epochs < self.epochs:
             raise UsageError(
-                f"expected schedule.warmup_epochs in 0..{self.epochs} (schedule.epochs), got {self.warmup_epochs}"
+                f"The value of schedule.warmup_epochs must be at least 0 and below schedule.epochs = {self.epochs}, "
+                f"but is {self.warmup_epochs}."
             )
 
     def factor(self, step: int, steps: int) -> float:
-        """The share of the full learning rate for `step` in 0..steps-1; never 0, the last step still learns."""
+        """The share of the full learning rate for `step` in 0..steps-1. It is never 0: the last step still learns."""
         warmup = steps * self.warmup_epochs / self.epochs
         if step + 1 < warmup:
             return (step + 1) / warmup
-        left = (steps - step) / max(1.0, steps - warmup + 1)  # 1 where warm-up ends, towards 0
+        left = (steps - step) / max(1.0, steps - warmup + 1)  # from 1 at the end of the warm-up towards 0
         left = min(1.0, left)
         return left if self.shape == "linear" else 0.5 - 0.5 * math.cos(math.pi * left)
 
 
 def set_rates(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
-    """Set every learning rate to that share of the one it was built with."""
+    """Set every learning rate to this share of its initial one."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = factor * group.setdefault("initial_lr", group["lr"])

@@ -1,4 +1,4 @@
-"""A recipe: everything that decides what is trained, as one TOML file of differences from the paper's defaults."""
+"""A recipe: everything that decides what is trained, as a TOML file of differences from the paper's defaults."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,14 @@ from bagcert.training.optimizers import OPTIMIZERS, AdamConfig, OptimizerConfig,
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The data set and how training images are varied."""
+    """The data set, and how training images are augmented."""
 
     name: str = "cifar10"
     flip: bool = True  # App. A.1.1
     crop_padding: int = 4  # App. A.1.1
-    cutout: int = 0  # side of a blank square
-    # Of image folders only: the defaults are ImageNet's usual ones.
-    resize: int = 256  # of the shorter side; 0: as it is
-    crop: int = 224  # side of the square that is cut out
+    # For image folders only. The defaults are the usual ones for ImageNet.
+    resize: int = 256  # length of the shorter side; 0: leave it
+    crop: int = 224  # side of the square to cut out
     resident: bool = False  # decode all images once and keep them on the device
     skip_broken: bool = False  # leave out images that cannot be read
 
@@ -40,37 +39,37 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How the steps are taken."""
+    """How training takes its steps."""
 
-    batch_size: int = 96  # App. A.1.1; of all devices together
+    batch_size: int = 96  # App. A.1.1; over all devices
     average: float = 0.0  # decay of the weight average; 0 for none
-    compile: bool = True  # torch.compile, on a GPU only
     checkpoint_seconds: float = 120.0
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
-            raise UsageError(f"expected training.batch_size of at least 1, got {self.batch_size}")
+            raise UsageError(f"The value of training.batch_size must be at least 1, but is {self.batch_size}.")
         if not 0 <= self.average < 1:
-            raise UsageError(f"expected training.average in 0..1, got {self.average}")
+            raise UsageError(f"The value of training.average must be at least 0 and below 1, but is {self.average}.")
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """What is certified on the validation split, and how often; the defaults of the trained defense."""
+    """What to certify on the validation split, and how often. Patch and rule become defaults of the trained defense."""
 
     patch: str = "5x5"
     rule: str = "every-region"
-    times: int = 10  # evenly over the run; the last one after the last step
+    times: int = 10  # spread evenly over the run, the last time after the last step
     batch_size: int = 500
-    images: int = 0  # the first ones only, rounded up to whole batches; 0: all
+    images: int = 0  # only so many, rounded up to whole batches; 0: all
 
     def __post_init__(self) -> None:
         if min(self.times, self.batch_size) < 1:
             raise UsageError(
-                f"expected evaluation.times and batch_size of at least 1, got {self.times} and {self.batch_size}"
+                "The values of evaluation.times and evaluation.batch_size must be at least 1, "
+                f"but are {self.times} and {self.batch_size}."
             )
         if self.images < 0:
-            raise UsageError(f"expected evaluation.images of at least 0, got {self.images}")
+            raise UsageError(f"The value of evaluation.images must be at least 0, but is {self.images}.")
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ CHOICES: dict[str, Mapping[str, type[Any]]] = {"network": NETWORKS, "loss": LOSS
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """A shipped recipe by name, or a TOML file by path, with `section.key=value` overrides."""
+    """A shipped recipe by its name, or a TOML file by its path, with `section.key=value` overrides."""
     table = _load_table(name)
     for override in overrides:
         apply_override(table, override, CHOICES)
@@ -134,7 +133,7 @@ def _load_table(name: str, depth: int = 0) -> dict[str, Any]:
     if name.endswith(".toml"):
         path: Traversable = Path(name)
         if not path.is_file():
-            raise UsageError(f"expected a recipe file, got '{name}', which does not exist; check the path")
+            raise UsageError(f"The recipe file '{name}' does not exist. Check the path.")
     elif name in recipe_names():
         path = _shipped() / f"{name}.toml"
     else:
@@ -142,13 +141,13 @@ def _load_table(name: str, depth: int = 0) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"expected a recipe in TOML, got '{name}': {error}") from error
+        raise UsageError(f"Cannot read the recipe '{name}': {error}.") from error
     base, network = table.pop("base", None), table.get("network", {})
     if base is None:
-        # Said here, so that a change of the kind is noticed as one: it drops the keys of the other kind.
+        # The name is filled in here, so that an override of it is seen as one: it drops the keys of the other kind.
         return {**table, "network": {"name": UNNAMED, **network}} if isinstance(network, dict) else table
     if not isinstance(base, str) or depth > 4:
-        raise UsageError(f"expected base to name another recipe, got {base!r} in '{name}'")
+        raise UsageError(f"The base of recipe '{name}' must be the name of another recipe, but is {base!r}.")
     return _merge(_load_table(base, depth + 1), table)
 
 
@@ -157,7 +156,7 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     for section, inner in changes.items():
         before = merged.get(section, {})
         if not isinstance(inner, dict):
-            raise UsageError(f"expected a table for {section}, got {inner!r}")
+            raise UsageError(f"The value of {section} must be a table, but is {inner!r}.")
         other = section in CHOICES and "name" in inner and inner["name"] != before.get("name")
         merged[section] = inner if other else before | inner
     return merged

@@ -1,4 +1,4 @@
-"""How a run speaks: a progress bar or plain lines, a log of JSON lines, and TensorBoard where it is installed."""
+"""What a run reports: a progress bar or plain lines, a log of JSON lines, and TensorBoard if it is installed."""
 
 import json
 import sys
@@ -12,11 +12,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from bagcert.errors import UsageError
 
-PLAIN_SECONDS = 5.0  # between two lines where stdout is no terminal
+PLAIN_SECONDS = 5.0  # between two lines if stdout is not a terminal
 
 
 class Reporter:
-    """Takes the numbers of a run as they come; a context, closed at its end."""
+    """Shows and logs the numbers of a run as they arrive; a context manager."""
 
     def __init__(self, folder: Path, first_step: int, steps: int, silent: bool = False) -> None:
         self.steps = steps
@@ -53,20 +53,20 @@ class Reporter:
             self._log.flush()
         except OSError as error:
             raise UsageError(
-                f"expected to write the log, got: {error.strerror}; the last checkpoint is kept"
+                f"Cannot write the log: {error.strerror}. The last checkpoint is kept. Make room, and add --resume."
             ) from error
         if self._board is not None:
             for name, number in numbers.items():
                 self._board.add_scalar(name, number, step)
 
     def accuracy(self, step: int, clean: float, certified: float) -> None:
-        """Show these accuracies of the validation split from now on."""
+        """Take the accuracies on the validation split to show from this step on."""
         self._accuracy = f"  clean {clean:.1%}  certified {certified:.1%}"
         if self._bar is None:
             self.say(f"step {step}/{self.steps}{self._accuracy}")
 
     def show(self, step: int, loss: float, speed: float, seconds_left: float) -> None:
-        """Show where the run stands."""
+        """Show the progress of the run."""
         words = f"loss {loss:.4f}{self._accuracy}  {speed:,.0f} images/s  {_clock(seconds_left)} left"
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=step, words=words)
@@ -91,7 +91,7 @@ def _clock(seconds: float) -> str:
 
 
 def _continue_log(path: Path, first_step: int) -> IO[str]:
-    """Open the log for more lines; lines past the checkpoint, or torn by a crash, are dropped."""
+    """Open the log for more lines. Drop lines after the checkpoint, and lines torn by a crash."""
     kept = []
     try:
         if path.exists():
@@ -106,12 +106,12 @@ def _continue_log(path: Path, first_step: int) -> IO[str]:
         path.write_text("".join(kept), encoding="utf-8")
         return path.open("a", encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"expected to write {path}, got: {error.strerror}") from error
+        raise UsageError(f"Cannot write {path}: {error.strerror}. Make room, or choose another --out.") from error
 
 
 def _board(folder: Path, first_step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:  # an extra; the log holds the same numbers
+    except ImportError:  # optional; the log holds the same numbers
         return None
     return SummaryWriter(str(folder), purge_step=first_step)

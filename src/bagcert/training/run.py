@@ -1,11 +1,11 @@
-"""A run: where its training stands, and the folder that keeps it.
+"""A run: the state of its training, and the folder that keeps it.
 
 recipe.toml              the resolved recipe
-log.jsonl, tensorboard/  numbers over the steps
+log.jsonl, tensorboard/  numbers by step
 broken.txt               the images that were left out, and why; only if there are any
-checkpoint.safetensors   all that training needs to go on; gone when the run is finished
+checkpoint.safetensors   all that training needs to resume; removed when the run is finished
 weights.safetensors      the final weights, float32
-config.json              what the weights are, their SHA-256, and how they came about
+config.json              the card: the network, the SHA-256 of its weights, and how they were trained
 """
 
 import sys
@@ -25,7 +25,7 @@ from bagcert.files import pack_tensors, read_tensors, remove_parts, sha256, writ
 from bagcert.program import device_name, versions
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.weights import CHECKPOINT, CONFIG, FORMAT, WEIGHTS, scorer_table
-from bagcert.training.recipe import Recipe, read_recipe
+from bagcert.training.recipe import Recipe
 from bagcert.training.trainer import Trainer
 from bagcert.training.validation import Accuracy, defense_of, validate
 
@@ -55,21 +55,21 @@ class RunFolder:
     def check(self, resume: bool) -> None:
         """Refuse to train over another run."""
         if self.config.exists():
-            raise UsageError(f"expected a new --out, got {self.path}, which holds a finished run; choose another")
+            raise UsageError(f"{self.path} holds a finished run. Choose another --out.")
         if self.checkpoint.exists() and not resume:
-            raise UsageError(f"expected a new --out, got {self.path}, which holds a run; add --resume to go on with it")
+            raise UsageError(f"{self.path} holds an unfinished run. Add --resume, or choose another --out.")
 
     def write_recipe(self, recipe: Recipe) -> None:
         write_atomically(self.path / "recipe.toml", write_toml(recipe.table()).encode())
 
     def list_broken(self, complaints: Sequence[str]) -> None:
-        """Say which images are not trained on."""
+        """List the images that were left out."""
         write_atomically(self.broken, "".join(f"{complaint}\n" for complaint in complaints).encode())
         print(f"left out {len(complaints)} images that cannot be read: {self.broken}", file=sys.stderr)
 
 
 def save_run(folder: RunFolder, scorer: BuiltScorer, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write weights and card. The card comes last and names the weights' digest: no card, no finished run."""
+    """Write weights and card. The card comes last and holds the weights' SHA-256: without a card, no finished run."""
     content = pack_tensors(weights, {})
     write_atomically(folder.weights, content)
     card = {"format": FORMAT, "weights_sha256": sha256(content), "scorer": scorer_table(scorer), **facts}
@@ -78,16 +78,16 @@ def save_run(folder: RunFolder, scorer: BuiltScorer, weights: Mapping[str, Tenso
 
 
 class Diverged(UsageError):
-    """The loss or the weights are no numbers any more."""
+    """The loss or the weights have become NaN or infinite."""
 
 
 class Run:
-    """A trainer with its place in time and its folder. Only the leading process writes."""
+    """A trainer with its progress and its folder. Only the main process writes."""
 
     def __init__(self, folder: RunFolder, trainer: Trainer, dataset: Dataset, final: bool) -> None:
         self.folder, self.trainer, self.dataset, self.final = folder, trainer, dataset, final
         self.validation = dataset.split("validation")
-        # Refuse a patch or rule that does not fit the scorer now, not at the first evaluation.
+        # A patch or rule that does not fit the scorer is refused here, not at the first evaluation.
         defense_of(trainer.scorer, dataset.classes, trainer.recipe.evaluation, trainer.world).check()
         self.step = 0
         self.steps = max(1, round(trainer.recipe.schedule.epochs * trainer.steps_per_epoch))
@@ -96,12 +96,12 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """The time spent, over all processes that worked on the run one after the other."""
+        """The time spent on the run, over all its resumptions."""
         return self._seconds + time.monotonic() - self._begun
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must not change between two parts of a run."""
+        """What must stay the same when a run is resumed."""
         return {
             "recipe": self.trainer.recipe.table(),
             "seed": self.trainer.seed,
@@ -110,33 +110,25 @@ class Run:
         }
 
     def restore(self) -> None:
-        """Go on where the checkpoint ends."""
+        """Continue from the checkpoint."""
         if self.trainer.world.is_main:
             remove_parts(self.folder.checkpoint)
         tensors, facts = read_tensors(self.folder.checkpoint)
-        if not self._began_as(facts.get("identity")):
+        if facts.get("identity") != self.identity:
             raise UsageError(
-                f"expected the recipe, seed and data of the checkpoint in {self.folder.path}, got others; "
-                "repeat the command that started the run, or choose another --out"
+                f"The checkpoint in {self.folder.path} has another recipe, seed or data. "
+                "Repeat the command that started the run, or choose another --out."
             )
         try:
             self.trainer.load_state(tensors)
             self.step, self.steps, self._seconds = facts["step"], facts["steps"], facts["seconds"]
         except (KeyError, RuntimeError) as error:
-            raise UsageError(f"expected all tensors of the run in {self.folder.checkpoint}, got: {error}") from error
-
-    def _began_as(self, identity: object) -> bool:
-        """Whether a checkpoint is of this run; a recipe from before a key was there has the key's default."""
-        if not isinstance(identity, dict) or not isinstance(identity.get("recipe"), dict):
-            return False
-        try:
-            recipe = read_recipe(identity["recipe"])
-        except UsageError:
-            return False
-        return {**identity, "recipe": recipe.table()} == self.identity
+            raise UsageError(
+                f"{self.folder.checkpoint} does not hold the tensors of the run: {error}. Choose another --out."
+            ) from error
 
     def save(self) -> None:
-        """Write a checkpoint, unless the weights are no numbers any more."""
+        """Write a checkpoint, unless the weights have become NaN or infinite."""
         if not self.trainer.world.is_main:
             return
         state = self.trainer.state()
@@ -148,12 +140,12 @@ class Run:
 
     def diverged(self) -> Diverged:
         return Diverged(
-            f"expected a finite loss, got NaN or infinity by step {self.step}; the last good checkpoint is kept in "
-            f"{self.folder.path}; lower optimizer.lr"
+            f"The loss is NaN or infinite by step {self.step}. The last good checkpoint is kept in "
+            f"{self.folder.path}. Lower optimizer.lr."
         )
 
     def evaluate(self) -> Accuracy:
-        """Accuracies on the validation split; with `final` its images are trained on, and the numbers flatter."""
+        """Accuracies on the validation split. With `final` its images are trained on, so the numbers are too good."""
         trainer = self.trainer
         weights = trainer.weights() if trainer.average is not None else None
         evaluation = trainer.recipe.evaluation
@@ -162,7 +154,7 @@ class Run:
     def finish(self) -> None:
         """Write the final weights and their card."""
         trainer, recipe = self.trainer, self.trainer.recipe
-        accuracy = self.accuracy or self.evaluate()  # none yet: resumed after the last step
+        accuracy = self.accuracy or self.evaluate()  # none yet if resumed after the last step
         if not trainer.world.is_main:
             return
         facts = {

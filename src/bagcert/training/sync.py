@@ -1,4 +1,4 @@
-"""Processes in step: a polite stop on Ctrl-C or SIGTERM, and batch-norm statistics shared by all."""
+"""What keeps processes in step: a clean stop on Ctrl-C or SIGTERM, and shared batch-norm statistics."""
 
 import signal
 import threading
@@ -16,17 +16,17 @@ from bagcert.distributed import World
 
 
 class Stopped(Exception):
-    """Training was asked to stop; a checkpoint holds its state."""
+    """Training was asked to stop. A checkpoint holds its state."""
 
 
 class StopRequest:
-    """Whether a signal came."""
+    """Whether a signal has arrived."""
 
     def __init__(self) -> None:
         self.asked = False
 
     def agreed(self, world: World) -> bool:
-        """Whether any process was asked; all processes must call this at the same step."""
+        """Whether any process was asked to stop. All processes must call this at the same step."""
         if world.size == 1:
             return self.asked
         return bool(world.sum(torch.tensor(int(self.asked), device=world.device)))
@@ -34,7 +34,7 @@ class StopRequest:
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:
-    """Turn the first SIGINT or SIGTERM into a request; the second one ends the process as usual."""
+    """Turn the first SIGINT or SIGTERM into a request. The second one ends the process as usual."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request  # Python delivers signals to the main thread only
@@ -55,7 +55,7 @@ def stop_signals() -> Iterator[StopRequest]:
 
 
 def share_norms(module: nn.Module, world: World) -> None:
-    """Replace every batch norm by one with shared statistics; weights keep their names."""
+    """Replace every batch norm with one that shares its statistics. Weights keep their names."""
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm2d):
             setattr(module, name, SharedBatchNorm(child, world))
@@ -64,9 +64,9 @@ def share_norms(module: nn.Module, world: World) -> None:
 
 
 class SharedBatchNorm(nn.Module):
-    """nn.BatchNorm2d whose batch is that of all processes together; all must hold equally many images.
+    """nn.BatchNorm2d over the batches of all processes together. Each must hold the same number of images.
 
-    Why not torch's SyncBatchNorm: it needs a GPU, and what cannot run in a test is not tested.
+    Why not torch's SyncBatchNorm: it needs a GPU, so our tests could not run it.
     """
 
     running_mean: Tensor
@@ -86,7 +86,7 @@ class SharedBatchNorm(nn.Module):
             return F.batch_norm(
                 features, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
             )
-        values = features.float()  # bf16 sums would be off in the third digit
+        values = features.float()  # bf16 sums would be wrong in the third digit
         mean = self._mean(values)
         centered = values - mean[:, None, None]
         variance = self._mean(centered.square())
@@ -106,7 +106,7 @@ class SharedBatchNorm(nn.Module):
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over all processes; every process's loss depends on it, so gradients are summed as well."""
+    """The sum over all processes. Every process's loss depends on it, so gradients are summed as well."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""One training step, and everything that a step changes."""
+"""One training step, and all state that a step changes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ from bagcert.training.sync import share_norms
 class Average:
     """The exponential average of all weights and batch-norm statistics of a scorer.
 
-    The statistics are averaged with the weights: those of any single step belong to other weights than the average.
+    Statistics are averaged along with the weights, since those of a single step do not belong to the averaged weights.
     """
 
     def __init__(self, scorer: nn.Module, decay: float) -> None:
@@ -33,7 +33,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights after `step` (from 0); early steps weigh more, so the start is soon forgotten."""
+        """Add the weights after `step` (from 0). Early steps weigh more, so that the start is soon forgotten."""
         decay = min(self.decay, (1 + step) / (10 + step))
         values: list[Tensor] = [self.values[name] for name in self._float]
         torch._foreach_lerp_(values, [self.source[name] for name in self._float], 1 - decay)
@@ -42,17 +42,17 @@ class Average:
                 value.copy_(self.source[name])
 
 
-LEAST_STRIDED = 16  # channels of one block of oneDNN with AVX-512; 8 with AVX2
+LEAST_STRIDED = 16  # channels in a block of oneDNN with AVX-512; 8 with AVX2
 
 
 def build_scorer(recipe: Recipe, dataset: Dataset) -> BuiltScorer:
-    """The recipe's network for that data set."""
+    """The recipe's network, built for the data set."""
     network = recipe.network
     for key, expected in (("classes", len(dataset.classes)), ("channels", dataset.channels)):
         if getattr(network, key) != expected:
             raise UsageError(
-                f"expected network.{key} = {expected} for {recipe.data.name}, got {getattr(network, key)}; "
-                f"add --set network.{key}={expected}"
+                f"The data set {recipe.data.name} needs network.{key} = {expected}, not {getattr(network, key)}. "
+                f"Add --set network.{key}={expected}."
             )
     scorer = network.build(dataset.image_size, dataset.mean, dataset.std)
     check_fit(scorer, recipe.loss)
@@ -60,32 +60,32 @@ def build_scorer(recipe: Recipe, dataset: Dataset) -> BuiltScorer:
 
 
 def check_fit(scorer: BuiltScorer, loss: Loss) -> None:
-    """Refuse a loss that does not read what the network gives in training."""
+    """Refuse a loss that does not fit what the network returns in training."""
     fitting = [name for name, kind in LOSSES.items() if scorer.trains in kind.reads]
     if scorer.trains not in loss.reads:
         raise UsageError(
-            f"expected loss.name = {' or '.join(map(repr, fitting))} for a network that gives {scorer.trains} in "
-            f"training, got '{loss.name}'; add --set loss.name={fitting[0]}"
+            f"The loss '{loss.name}' does not read {scorer.trains}, which this network returns in training. "
+            f"Add --set loss.name={' or '.join(fitting)}."
         )
     loss.check(scorer.footprint.grid)
 
 
 def check_strides(scorer: BuiltScorer, device: torch.device) -> None:
-    """Refuse what oneDNN 3 computes wrong: the gradient of a strided 1x1 convolution of few channels_last channels.
+    """Refuse what oneDNN 3 gets wrong: the gradient of a strided 1x1 convolution of few channels_last channels.
 
-    It writes past its workspace (uxlfoundation/oneDNN issue 6035), and the process dies later, or does not.
+    It writes past its workspace (uxlfoundation/oneDNN issue 6035), after which the process may or may not crash.
     """
     for name, layer in scorer.named_modules():
         small = isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1) and layer.in_channels < LEAST_STRIDED
         if device.type == "cpu" and small and layer.stride != (1, 1):
             raise UsageError(
-                f"expected at least {LEAST_STRIDED} channels before a strided 1x1 convolution on a CPU, got "
-                f"{layer.in_channels} in {name}; set a larger network.width, or train on a GPU"
+                f"On a CPU, a strided 1x1 convolution needs at least {LEAST_STRIDED} input channels, but {name} has "
+                f"{layer.in_channels}. Set a larger network.width, or train on a GPU."
             )
 
 
 class Objective(nn.Module):
-    """The loss of a batch, as one module: so that it is compiled and distributed as a whole."""
+    """The loss of a batch as one module, so that it is compiled and distributed as a whole."""
 
     def __init__(self, scorer: Scorer, loss: Loss) -> None:
         super().__init__()
@@ -96,18 +96,19 @@ class Objective(nn.Module):
         images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=images.is_cuda):
             scores = self.scorer(images)
-        return self.loss(scores, labels.repeat(len(scores) // len(labels)))  # once for each member of an ensemble
+        return self.loss(scores, labels.repeat(len(scores) // len(labels)))  # once per member of an ensemble
 
 
 class Trainer:
-    """A scorer in training. All randomness of a step follows from the seed and the number of the step."""
+    """A scorer in training. All randomness of a step follows from the seed and the step's number."""
 
     def __init__(self, recipe: Recipe, dataset: Dataset, source: Source, seed: int, world: World) -> None:
         self.recipe, self.source, self.seed, self.world = recipe, source, seed, world
         self.steps_per_epoch = len(source) // recipe.training.batch_size
         if not self.steps_per_epoch:
             raise UsageError(
-                f"expected training.batch_size of at most {len(source)} images, got {recipe.training.batch_size}"
+                f"The value of training.batch_size must be at most {len(source)}, the number of images, "
+                f"but is {recipe.training.batch_size}."
             )
         torch.manual_seed(derive_seed(seed, "weights"))
         self.scorer = build_scorer(recipe, dataset)
@@ -124,14 +125,14 @@ class Trainer:
         objective: nn.Module = Objective(self.scorer, self.recipe.loss)
         if self.world.size > 1:
             objective = DistributedDataParallel(objective)
-        if self.world.device.type == "cuda" and self.recipe.training.compile:
+        if self.world.device.type == "cuda":
             objective.compile(dynamic=False)
         return objective
 
     def batches(self, step: int) -> Iterator[Batch]:
-        """All batches from that step on, epoch after epoch, without end."""
+        """All batches from `step` on, epoch after epoch, without end."""
         data = self.recipe.data
-        augment = Augmentation(flip=data.flip, crop_padding=data.crop_padding, cutout=data.cutout)
+        augment = Augmentation(flip=data.flip, crop_padding=data.crop_padding)
         while True:
             epoch, start = divmod(step, self.steps_per_epoch)
             for batch in self.source.batches(
@@ -147,7 +148,7 @@ class Trainer:
                 step += 1
 
     def step(self, step: int, steps: int, batch: Batch) -> Tensor:
-        """Take step number `step` of `steps`; the loss stays on the device, so that nothing waits for it."""
+        """Take step number `step` of `steps`. The loss stays on the device, so that nothing waits for it."""
         torch.manual_seed(derive_seed(self.seed, "step", step))
         self.scorer.begin_step(step / steps)
         set_rates(self.optimizers, self.recipe.schedule.factor(step, steps))
@@ -161,11 +162,11 @@ class Trainer:
         return loss.detach()
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights to evaluate and keep: the average where there is one."""
+        """The weights to evaluate and keep: the average if there is one."""
         return self.average.values if self.average is not None else self.scorer.state_dict()
 
     def state(self) -> dict[str, Tensor]:
-        """All that a checkpoint holds, by name."""
+        """Everything that a checkpoint holds, by name."""
         tensors = {f"scorer/{name}": value for name, value in self.scorer.state_dict().items()}
         if self.average is not None:
             tensors |= {f"average/{name}": value for name, value in self.average.values.items()}
@@ -174,7 +175,7 @@ class Trainer:
         return tensors
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over a `state()`; in place, so that compiled code stays valid."""
+        """Restore a `state()`, in place, so that compiled code stays valid."""
         kept: dict[str, dict[str, Tensor]] = {"scorer": {}, "average": {}, "optimizer": {}}
         for path, value in tensors.items():
             part, _, name = path.partition("/")

@@ -1,4 +1,4 @@
-"""Clean and certified accuracy of a scorer in training, by the defense it is trained for."""
+"""Clean and certified accuracy of a scorer in training, under the defense it is trained for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from bagcert.training.recipe import EvaluationConfig
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Shares of the images: right by the rule's own inference, and proven right besides."""
+    """Shares of the images: classified correctly by the rule, and also certified."""
 
     clean: float
     certified: float
     images: int
-    votes: float  # the mean number of classes that a position has a positive score for
+    votes: float  # the mean number of classes with a positive score per position
 
 
 def defense_of(scorer: Scorer, classes: tuple[str, ...], config: EvaluationConfig, world: World) -> Defense:
-    """The defense that a recipe evaluates; each process runs its part of a batch."""
+    """The defense that a recipe evaluates. Each process runs its part of a batch."""
     batch_size = max(1, config.batch_size // world.size)
     return Defense.build(scorer, config.rule, config.patch, classes, batch_size)
 
@@ -39,7 +39,7 @@ def validate(
     config: EvaluationConfig,
     world: World,
 ) -> Accuracy:
-    """Certify images of `source`, with other `weights` than the scorer's own if given; the scorer is left as it was."""
+    """Certify images of `source`, with `weights` if given, else the scorer's own. The scorer is left as it was."""
     own = {name: value.clone() for name, value in scorer.state_dict().items()} if weights is not None else None
     if weights is not None:
         scorer.load_state_dict(weights)
@@ -60,8 +60,8 @@ def validate(
 
 
 def count(defense: Defense, batch: Batch) -> Tensor:
-    """Of one batch: its images, those that are right, those that are proven besides, and its positive scores."""
-    # In the precision of training: the certificates hold for these very scores, and the weights stay comparable.
+    """Counts of one batch: images, correct ones, correct and certified ones, positive scores."""
+    # In the precision of training: the certificates hold for these very scores, and weights stay comparable.
     with torch.autocast(batch.images.device.type, dtype=torch.bfloat16, enabled=batch.images.is_cuda):
         scores = defense.scores(batch.images)
     certificate = defense.certify_integers(scores, exact=False)  # whether, not by how much
