@@ -8,13 +8,18 @@ PEERS := .venv-peers
 # Two test processes on two cores: a second thread in each only makes them wait for each other (3x slower).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: test quick lint bench mutants fuzz load demo peers clean
+.PHONY: test quick full lint bench mutants fuzz load demo peers clean
 
 test: lint
 	$(PYTEST) --durations=15
 
+# Oracles on small worlds, contracts, layering, parsing, errors; fewer drawn examples.
 quick: $(READY)
-	$(PYTEST) -m "not slow"
+	BAGCERT_EXAMPLES=20 $(PYTEST) -m "not slow and not full"
+
+# What takes longer: the wheel in a fresh environment, every guide, the browser, mistakes made on purpose.
+full: $(READY)
+	$(PYTEST) -m full --durations=15
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -4,12 +4,16 @@ import shlex
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from bagcert.config import apply_override
 from bagcert.defense import card, shipped_models
 from bagcert.rows.accuracy import accuracies
 from bagcert.rows.format import read_rows
 from studies.common.results import RESULTS
 from studies.rivals.results import standings
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 

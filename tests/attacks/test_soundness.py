@@ -26,6 +26,8 @@ from bagcert.rules import (
 from bagcert.scorers.residual import ResidualScorer
 from bagcert.threats import Regions
 
+pytestmark = pytest.mark.slow
+
 NAMES = tuple("0123456789")
 HARD = AttackSettings(steps=10, step_size=0.2, restarts=2, places=3)
 

@@ -84,6 +84,7 @@ def test_defaults_are_the_cards_and_the_same_command_continues(
     assert len(list(Path("rows").iterdir())) == 2, "another question has another file"
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_rows_and_says_how_to_go_on(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

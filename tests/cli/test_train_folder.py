@@ -88,6 +88,7 @@ def two_classes(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", ["true", "false"])
 def test_broken_pictures_stop_a_run_unless_they_may_be_skipped(
     two_classes: Path,

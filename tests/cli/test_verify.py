@@ -6,6 +6,8 @@ import pytest
 from tests.cli.calling import call
 from tests.rows.digit_runs import save_digit_run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:

@@ -24,6 +24,7 @@ def folder(tiny_cifar10: TinyCifar10, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_real_pixels_have_the_known_digests(real: ArrayDataset) -> None:
     found = [hashlib.sha256(part.images.permute(0, 2, 3, 1).numpy().tobytes()) for part in (real.train, real.test)]
     assert [digest.hexdigest() for digest in found] == [

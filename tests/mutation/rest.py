@@ -4,6 +4,7 @@ mutmut keeps every mutant of a function beside the original and picks one at run
 or a constant. Its operators are used here on the same files, one whole mutated file for each mutant.
 """
 
+import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,10 @@ from mutmut.mutation.file_mutation import MutationVisitor
 from mutmut.mutation.mutators import mutation_operators
 from mutmut.mutation.pragma_handling import IgnoredCode
 
-from tests.mutation.equivalent import Ordinals, normal
+from tests.mutation.describe import place_and_change
+from tests.mutation.equivalent import Key, Ordinals
 from tests.mutation.forked import Change, exit_codes
+from tests.mutation.functions import module_name
 
 MUTMUTS_OWN = {"staticmethod", "classmethod"}  # the decorators that mutmut follows
 
@@ -31,11 +34,10 @@ TESTS = (
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed file: where, what the changed statement reads now, and the whole text."""
+    """One changed file: how the list of equivalent mutants calls it, and the whole text."""
 
     path: Path
-    place: str
-    change: str
+    key: Key
     text: str
 
     @property
@@ -64,28 +66,26 @@ def rest_of(path: Path) -> Iterator[Mutant]:
     wrapper = MetadataWrapper(cst.parse_module(path.read_text("utf-8")))
     visitor = RestVisitor(mutation_operators, IgnoredCode(set(), set(), set()))
     module = wrapper.visit(visitor)
-    before = module.code.splitlines()
-    place = ".".join(path.with_suffix("").parts[2:]).removesuffix(".__init__")
-    numbered = Ordinals()
+    before, numbered = ast.parse(module.code), Ordinals()
     for mutation in visitor.mutations:
         changed = module.deep_replace(mutation.original_node, mutation.mutated_node)
         assert isinstance(changed, cst.Module)
-        new = normal(line for line in changed.code.splitlines() if line not in before)
         if changed.code != module.code:
-            yield Mutant(path, *numbered(place, new), changed.code)
+            place, change = place_and_change(before, ast.parse(changed.code))
+            yield Mutant(path, numbered(f"{module_name(path)}.{place}", change), changed.code)
 
 
-def run_rest(folders: Iterable[Path], known: set[tuple[str, str]], children: int) -> list[tuple[str, str, str]]:
-    """Every mutant with its module, its changed lines and what became of it."""
-    mutants = [mutant for folder in folders for path in sorted(folder.glob("*.py")) for mutant in rest_of(path)]
-    results = [(mutant.place, mutant.change, "skipped") for mutant in mutants if (mutant.place, mutant.change) in known]
+def run_rest(files: Iterable[Path], known: set[Key], children: int) -> list[tuple[Key, str]]:
+    """Every mutant and what became of it."""
+    mutants = [mutant for path in files for mutant in rest_of(path)]
+    results = [(mutant.key, "skipped") for mutant in mutants if mutant.key in known]
     path = mutants[0].path
     [(_, code)] = exit_codes([Change(path, path.read_text("utf-8"), TESTS)], children=1)
     assert code == 0, f"the tests do not pass as it is: pytest ended with {code}"
-    tried = {mutant.as_change: mutant for mutant in mutants if (mutant.place, mutant.change) not in known}
+    tried = {mutant.as_change: mutant for mutant in mutants if mutant.key not in known}
     for change, code in exit_codes(tried, children):
         mutant = tried[change]
         status = "survived" if code == 0 else "timeout" if code < 0 else "killed"
-        results.append((mutant.place, mutant.change, status))
-        print(*results[-1], flush=True)
+        results.append((mutant.key, status))
+        print(*mutant.key, status, flush=True)
     return results

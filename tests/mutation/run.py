@@ -1,7 +1,11 @@
 """Change the rules and the threats in every small way, and see that some test fails each time: `make mutants`.
 
-First mutmut on every function, then its operators on what it skips (`rest.py`). Mutants that change no behavior are
-listed in `equivalent.md` with the reason; they are not run. Exits with 1 when any other mutant survives.
+    python -m tests.mutation.run           (hours on two cores)
+    python -m tests.mutation.run --list    (run nothing: check the list of equivalent mutants)
+
+First mutmut's operators on what mutmut skips (`rest.py`), then mutmut on every function. Mutants that change no
+behavior are listed in `equivalent.md` with the reason; they are not run. Exits with 1 when any other mutant survives,
+or when an entry of the list is no mutant.
 """
 
 import os
@@ -10,6 +14,8 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+
+from tests.mutation.equivalent import Key, read_list
 
 FOLDERS = (Path("src/bagcert/rules"), Path("src/bagcert/threats"))
 CHILDREN = 2
@@ -21,29 +27,37 @@ SETTINGS = {
 KILLED = {"killed"}  # no mutant loops for ever: one that was stopped from outside was not noticed
 
 
-def functions(known: set[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """Run mutmut; every mutant with its function, its changed lines and what became of it."""
+def mutated_files() -> list[Path]:
+    return [path for folder in FOLDERS for path in sorted(folder.glob("*.py"))]
+
+
+def all_mutants() -> set[Key]:
+    """Every mutant, none of them run."""
+    from tests.mutation.functions import mutants_of
+    from tests.mutation.rest import rest_of
+
+    made = {key for path in mutated_files() for _, key in mutants_of(path)}
+    return made | {mutant.key for path in mutated_files() for mutant in rest_of(path)}
+
+
+def run_functions(known: set[Key]) -> list[tuple[Key, str]]:
+    """Run mutmut; every mutant and what became of it."""
     import mutmut.__main__ as mutmut
     from mutmut.mutation.data import SourceFileMutationData
-    from mutmut.mutation.diff_apply import get_diff_for_mutant
     from mutmut.stats import status_by_exit_code
     from mutmut.utils.file_utils import walk_mutatable_files
 
-    from tests.mutation.equivalent import Ordinals, normal
+    from tests.mutation.functions import mutants_of
 
-    changes: dict[str, tuple[str, str]] = {}
+    keys = {name: key for path in mutated_files() for name, key in mutants_of(path)}
     collect = mutmut.collect_source_file_mutation_data
 
     def without_equivalents(
         *, mutant_names: tuple[str, ...] | list[str]
     ) -> tuple[list[tuple[SourceFileMutationData, str, int | None]], dict[str, SourceFileMutationData]]:
         mutants, files = collect(mutant_names=mutant_names)
-        numbered = Ordinals()
         for number, (file, name, _) in enumerate(mutants):
-            lines = get_diff_for_mutant(name, path=file.path).splitlines()
-            added = [line[1:] for line in lines if line.startswith("+") and not line.startswith("+++")]
-            changes[name] = numbered(place(name), normal(added))
-            if changes[name] in known:
+            if keys[name] in known:
                 file.exit_code_by_key[name] = 34
                 mutants[number] = file, name, 34
         return mutants, files
@@ -54,38 +68,41 @@ def functions(known: set[tuple[str, str]]) -> list[tuple[str, str, str]]:
     for file in walk_mutatable_files():
         data = SourceFileMutationData(path=file)
         data.load()
-        results += [(*changes[name], status_by_exit_code[code]) for name, code in data.exit_code_by_key.items()]
+        results += [(keys[name], status_by_exit_code[code]) for name, code in data.exit_code_by_key.items()]
     return results
 
 
-def place(name: str) -> str:
-    """`bagcert.rules.sums.xǁEveryRegionǁ_certify__mutmut_3` is in rules.sums.EveryRegion._certify."""
-    path, _, function = name.partition("__mutmut_")[0].removeprefix("bagcert.").rpartition(".")
-    return f"{path}.{function.removeprefix('x_').removeprefix('xǁ').replace('ǁ', '.')}"
+def report_unknown(known: set[Key], made: set[Key]) -> int:
+    for place, change in sorted(known - made):
+        print(f"listed, but no mutant: {place}: `{change}`")
+    return len(known - made)
 
 
 def main() -> int:
     if any(os.environ.get(name) != value for name, value in SETTINGS.items()):
-        os.execve(sys.executable, [sys.executable, "-m", "tests.mutation.run"], {**os.environ, **SETTINGS})
-    from tests.mutation.equivalent import read_list
+        command = [sys.executable, "-m", "tests.mutation.run", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, **SETTINGS})
+    known = read_list()
+    if sys.argv[1:] == ["--list"]:
+        made = all_mutants()
+        unknown = report_unknown(known, made)
+        print(f"{len(made)} mutants, {len(known)} listed as equivalent, {unknown} of these unknown")
+        return 1 if unknown else 0
     from tests.mutation.rest import run_rest
 
     start = time.monotonic()
     shutil.rmtree("mutants", ignore_errors=True)
-    known = read_list()
-    rest = run_rest(FOLDERS, known, CHILDREN)
-    results = functions(known) + rest
-    survivors = [(where, change) for where, change, status in results if status not in KILLED | {"skipped"}]
-    unused = known - {(where, change) for where, change, _ in results}
+    rest = run_rest(mutated_files(), known, CHILDREN)
+    results = run_functions(known) + rest
+    survivors = [key for key, status in results if status not in KILLED | {"skipped"}]
     print()
-    for where, change in sorted(survivors):
-        print(f"survived: {where}: `{change}`")
-    for where, change in sorted(unused):
-        print(f"listed but no longer made: {where}: `{change}`")
-    counts = Counter("killed" if status in KILLED else status for _, _, status in results)
+    for place, change in sorted(survivors):
+        print(f"survived: {place}: `{change}`")
+    unknown = report_unknown(known, {key for key, _ in results})
+    counts = Counter("killed" if status in KILLED else status for _, status in results)
     minutes = (time.monotonic() - start) / 60
     print(f"{len(results)} mutants: {dict(counts)}; {len(survivors)} survived unlisted; {minutes:.0f} minutes")
-    return 1 if survivors else 0
+    return 1 if survivors or unknown else 0
 
 
 if __name__ == "__main__":

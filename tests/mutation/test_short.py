@@ -7,14 +7,21 @@ import sys
 
 import pytest
 
+from tests.mutation.equivalent import read_list
 from tests.mutation.forked import ROOT
 from tests.mutation.mistakes import MISTAKES
+from tests.mutation.run import all_mutants
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_mistake_is_noticed() -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.mutation.mistakes"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == dict.fromkeys(MISTAKES, 1)
+
+
+@pytest.mark.full
+def test_every_equivalent_mutant_of_the_list_is_one() -> None:
+    assert read_list() - all_mutants() == set()

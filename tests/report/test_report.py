@@ -15,6 +15,8 @@ from bagcert.rows.format import Evaluation, Rows, read_rows
 from tests.report.report_rows import attack, certify
 from tests.rows.digit_runs import save_digit_run
 
+pytestmark = pytest.mark.slow
+
 
 class Page(HTMLParser):
     """What a test wants to know of a page."""

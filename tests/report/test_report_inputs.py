@@ -70,6 +70,7 @@ def test_equal_names_are_told_apart() -> None:
     assert unique(["runs/a/0"], ["1"]) == ["a/0"]
 
 
+@pytest.mark.slow
 def test_a_model_keeps_its_name_through_several_attacks(tmp_path: Path) -> None:
     path = certify(save_digit_run(tmp_path / "one"), "one", scores=False, images=20)
     rows = read_rows(path)

@@ -8,6 +8,8 @@ import pytest
 from bagcert.rows.attacked import read_attack_rows
 from bagcert.rows.format import file_kind, read_rows
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PUBLISHED: dict[str, dict[str, dict[str, int]]] = json.loads(Path(__file__).with_name("published.json").read_text())
 

@@ -153,6 +153,7 @@ def test_a_full_disk_keeps_the_rows(run: Path, tmp_path: Path, monkeypatch: pyte
     assert len(read_rows(path).labels) == 25
 
 
+@pytest.mark.slow
 def test_rows_that_unpack_to_too_much_are_refused(tmp_path: Path) -> None:
     """A small file of gzip members, each of which unpacks to a thousand times its size; and a line without an end."""
     header = b'{"images": 2, "evaluations": [{"patch": "1x1", "rule": "two-mask"}]}\n'

@@ -83,6 +83,7 @@ def test_a_folder_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
         assert {path.name: path.read_bytes() for path in wrong.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_patches")
 def test_views_are_certified_by_their_own_rule(tmp_path: Path) -> None:
     run = save_view_run(tmp_path / "run")

@@ -27,6 +27,8 @@ from bagcert.scorers.views import Hidden, runs
 from bagcert.threats import Footprint, Layer, parse_threat
 from tests.rows.digit_runs import DIGITS, save_digit_run, save_view_run
 
+pytestmark = pytest.mark.slow
+
 TEST = DIGITS.split("test")
 PATCHES = ("1x1", "2x2+1x3", "area:4", "5%")
 EVERYTHING = [Evaluation(patch, rule) for patch in PATCHES for rule in rules_for(views=False)]

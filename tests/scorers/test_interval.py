@@ -116,6 +116,7 @@ def learned(seed: int) -> IntervalScorer:
     return scorer.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_certified_images_withstand_every_patch_of_a_grid(seed: int) -> None:
     scorer, images = learned(seed), some_images(150)

@@ -159,6 +159,7 @@ def test_mean_of_a_wrong_number_of_channels_is_refused() -> None:
         ResidualScorer(small((3,)), (8, 8), mean=(0.5, 0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", [False, True])
 def test_compiled_training_step_equals_eager(positions: bool) -> None:
     config = ResidualConfig(classes=4, width=6, kernels=(3, 1), paths=1, shake=False, positions=positions)

@@ -82,6 +82,7 @@ def test_steps_take_bfloat16_and_give_float32(step: ScoreStep) -> None:
     assert step.soft(torch.randn(1, 2, 3, 3).bfloat16()).dtype == torch.float32
 
 
+@pytest.mark.slow
 @EVERY_STEP
 def test_compiled_step_has_the_same_values_and_gradients(step: ScoreStep) -> None:
     logits = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(1))

@@ -20,6 +20,7 @@ from tests.server.mutations import mutate, seeds
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore:Truncated File Read", "ignore:Corrupt EXIF")
 
 
+@pytest.mark.slow
 def test_mutated_files_get_an_answer_or_an_error(client: TestClient) -> None:
     draw, stock = random.Random(7), seeds()
     wanted = client.post("/v1/certify", files={"files": file_of(photos()[-1])}).json()

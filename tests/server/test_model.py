@@ -80,6 +80,7 @@ def test_batch_mates_change_nothing() -> None:
         assert same(model.answer([pictures[5], pictures[index]])[1], together[index])
 
 
+@pytest.mark.slow
 def test_onnxruntime_scores_are_served_with_the_same_rule() -> None:
     model = small_model(backend="onnx")
     for each, found in zip(photos(), model.answer(photos()), strict=True):

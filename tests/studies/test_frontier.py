@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bagcert.defense import card, shipped_models
 from bagcert.rows.accuracy import accuracies
 from bagcert.rows.format import Evaluation, read_rows
@@ -73,6 +75,7 @@ def test_mixed_pairs_of_round_8_are_those_that_were_stored() -> None:
     assert len(runs) == 6, "all that the table shows"
 
 
+@pytest.mark.slow
 def test_final_numbers_are_those_of_the_rows() -> None:
     seeds = ROOT / "studies/results/seeds"
     both = [shipped_models()["cifar10"] / "rows.jsonl.gz", seeds / "pair-cifar10-1.jsonl.gz"]

@@ -52,6 +52,7 @@ def test_a_run_leaves_rows_and_ranks(folder: Path, tmp_path: Path, monkeypatch: 
     assert 0 <= found["clean_top5"] <= 1 and torch.tensor(found["images"]) >= 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", photographs_page.TABLES, ids=lambda path: path.name)
 def test_the_pages_are_those_of_the_stored_rows(path: Path) -> None:
     stored = path.read_text(encoding="utf-8")

@@ -120,6 +120,7 @@ def test_others_may_read_what_they_may_read_of_any_file(tmp_path: Path) -> None:
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_is_one_line(tmp_path: Path) -> None:
     """By a limit on the size of files, in a process of its own: what a buffer still holds must not raise on closing."""
     code = (

@@ -42,6 +42,7 @@ def test_a_run_comes_back_in_evaluation_mode(run: Path) -> None:
     assert torch.equal(loaded.logits(images), scorer.logits(images))
 
 
+@pytest.mark.slow
 def test_scorers_survive_json() -> None:
     for config in (CONFIG, *(kind() for kind in NETWORKS.values())):
         table = json.loads(json.dumps(scorer_table(config.build((32, 40), (0.0,), (1.0,)))))

@@ -18,7 +18,7 @@ from bagcert.training.trainer import Trainer, build_scorer
 from bagcert.training.validation import validate
 from tests.training.conftest import after_step, losses, pattern_recipe, rival_recipe
 
-pytestmark = pytest.mark.usefixtures("pattern_data")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pattern_data")]
 
 ABLATION: dict[str, object] = {"name": "ablation", "kept": [8, 3], "width": 4, "blocks": [1]}
 CLEANSER: dict[str, object] = {"name": "cleanser", "patch": [1, 1], "masks": 2, "width": 4, "blocks": [1]}
@@ -176,7 +176,6 @@ def test_the_average_is_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(load_scorer(tmp_path)[0].state_dict(), kept[0], rtol=0, atol=0)
 
 
-@pytest.mark.slow
 def test_minutes_fix_the_steps_and_change_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bagcert.training.loop.WARMUP_STEPS", 2)
     monkeypatch.setattr("bagcert.training.loop.TIMED_STEPS", 3)

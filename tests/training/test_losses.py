@@ -136,6 +136,7 @@ def test_gradients_are_those_of_finite_differences(loss: Loss) -> None:
     assert torch.autograd.gradcheck(lambda values: loss(values, labels), scores.requires_grad_())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 def test_losses_compile_as_one_graph(loss: Loss) -> None:
     scores, labels = sample(4)

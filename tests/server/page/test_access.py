@@ -9,8 +9,6 @@ from tests.server.page.conftest import Opener, Served
 from tests.server.page.looking import place_of, wait_for_patched
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
-pytestmark = pytest.mark.slow
-
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8").split("*/", 1)[1].strip()
 NAMELESS = """() => [...document.querySelectorAll('button, input, select, [tabindex="0"]')]
   .filter((each) => each.checkVisibility())

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
-pytestmark = pytest.mark.slow
-
 WATCH = """() => {
   window.said = [];
   const card = document.getElementById('patched');

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
-pytestmark = pytest.mark.slow
 
 
 def test_every_fill_is_answered_as_painted(open_page: Opener, served: Served) -> None:

@@ -15,8 +15,6 @@ from tests.server.page.conftest import Opener, Served
 from tests.server.page.looking import shown_pixels
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
-pytestmark = pytest.mark.slow
-
 RESIZED = """async ([bytes, width, height]) => {
   const [{ decode }, { resize }] = await Promise.all([import('/pixels.js'), import('/resize.js')]);
   const blob = new Blob([Uint8Array.from(atob(bytes), (letter) => letter.charCodeAt(0))]);

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
-pytestmark = pytest.mark.slow
-
 SAMPLES = 24  # twice as many as are served: an attack breaks some of them
 
 

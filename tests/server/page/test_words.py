@@ -7,8 +7,6 @@ import pytest
 from tests.server.page.conftest import Opener
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = pytest.mark.slow
-
 MODEL = {"threat": "5x5", "height": 32, "width": 32, "square": 5, "classes": ["cat", "dog"]}
 PROVEN = {"class": 0, "name": "cat", "certified": True, "square": 5}
 PARTLY = {"class": 0, "name": "cat", "certified": False, "square": 3}
