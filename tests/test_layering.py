@@ -1,38 +1,31 @@
-"""Imports point one way: image, scores, rule, certificate, rows; each stage knows only what comes before it."""
+"""Imports point one way: image, scores, rule, certificate, rows. Each package says which parts it may import."""
 
 import ast
+import re
+from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import bagcert
 
 PACKAGE = Path(bagcert.__file__).parent
-
-# Each stage may import itself and the stages named here.
-BASE = {"errors", "shapes", "files", "config", "program"}
-MAY_IMPORT = {
+PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+# The modules beside the packages, and what each may import.
+MODULES = {
     "errors": set(),
     "shapes": set(),
-    "program": {"errors"},
     "distributed": set(),
+    "program": {"errors"},
     "files": {"errors"},
     "config": {"errors"},
-    "data": BASE,
-    "threats": BASE,
-    "rules": BASE | {"threats"},
-    "certify": BASE | {"threats", "rules"},
-    "scorers": BASE | {"threats"},
-    "attacks": BASE | {"threats", "rules", "scorers"},  # a defense hands itself over; they know it by what it offers
-    "defense": BASE | {"threats", "rules", "scorers", "attacks"},
-    "training": BASE | {"distributed", "threats", "rules", "scorers", "defense", "data"},
-    "rows": BASE | {"distributed", "threats", "rules", "scorers", "attacks", "defense", "data"},
-    "report": BASE | {"threats", "rules", "scorers", "attacks", "defense", "data", "rows"},
-    "onnx": BASE | {"threats", "rules", "scorers", "defense"},
-    "audit": BASE | {"threats", "rules", "scorers", "attacks", "defense", "onnx"},
-    "server": BASE | {"threats", "rules", "scorers", "attacks", "defense", "onnx", "audit"},
+    "certify": {"errors", "threats", "rules"},
+    "defense": {"errors", "files", "program", "shapes", "threats", "rules", "scorers", "attacks"},
 }
+OUTSIDE = {"__init__", "__main__"}  # they may import everything, and nobody imports them
 
 
-def stages_imported(path: Path) -> set[str]:
+def parts_imported(path: Path) -> set[str]:
     """The parts of the package that a file imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -43,16 +36,51 @@ def stages_imported(path: Path) -> set[str]:
             assert node.level == 0, f"{path}: imports are absolute"
             names = [node.module or ""]
         found |= {name.split(".")[1] for name in names if name.startswith("bagcert.")}
-        assert "bagcert" not in names, f"{path}: import the stage, not the package"
+        assert "bagcert" not in names, f"{path}: import the part, not the package"
     return found
 
 
-def test_every_file_imports_only_earlier_stages() -> None:
-    files = [path for path in PACKAGE.rglob("*.py") if path.name not in ("__main__.py",)]
-    assert len(files) > 40
-    for path in files:
-        stage = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if stage in ("cli", "__init__"):
-            continue  # the outside: they may see everything
-        extra = stages_imported(path) - MAY_IMPORT[stage] - {stage}
-        assert not extra, f"{path} imports {extra}"
+def declared(package: str) -> set[str]:
+    """What the last line of a package's docstring says that it may import."""
+    docstring = ast.get_docstring(ast.parse((PACKAGE / package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    found = re.fullmatch(r"May import: ([a-z_, \n]+)\.", docstring.split("\n\n")[-1])
+    assert found, f"{package}/__init__.py: the docstring ends with 'May import: a, b.'"
+    return {name.strip() for name in found[1].split(",")}
+
+
+def needs(part: str) -> set[str]:
+    """The other parts that a package or module imports."""
+    files = PACKAGE.joinpath(part).rglob("*.py") if part in PACKAGES else [PACKAGE / f"{part}.py"]
+    return set[str]().union(*(parts_imported(path) for path in files)) - {part}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_what_it_says(package: str) -> None:
+    assert needs(package) == declared(package)
+
+
+def test_modules_import_only_earlier_parts() -> None:
+    names = {path.stem for path in PACKAGE.glob("*.py")} - OUTSIDE
+    assert names == MODULES.keys()
+    for name, allowed in MODULES.items():
+        assert needs(name) <= allowed, name
+
+
+def test_imports_point_one_way() -> None:
+    TopologicalSorter({part: needs(part) for part in [*PACKAGES, *MODULES]}).prepare()  # raises on a cycle
+    users = {part for part in [*PACKAGES, *MODULES] if "cli" in needs(part)}
+    assert not users, "cli holds nothing that another part imports"
+
+
+def test_no_module_name_twice() -> None:
+    """Outside `cli`, where a command has the name of what it calls, and `base`."""
+    names = [path.stem for path in PACKAGE.rglob("*.py") if "cli" not in path.parts and path.stem not in OUTSIDE]
+    twice = {name for name in names if names.count(name) > 1} - {"base"}
+    assert not twice
+
+
+def test_no_file_is_long_and_no_folder_deep() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path
+        folders = path.relative_to(PACKAGE).parts[:-1]
+        assert len(folders) <= 1 or folders == ("rows", "verify"), path

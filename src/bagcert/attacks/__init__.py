@@ -1,6 +1,6 @@
 """Patch attacks on defenses: what no certificate may lose to, and how far the rest holds.
 
-May import `threats`, `rules` and `scorers`; a defense is known by what it offers (`Attackable`).
+May import: errors, program, rules, scorers, shapes, threats.
 """
 
 from bagcert.attacks.attack import Attacked, attack

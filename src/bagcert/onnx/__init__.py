@@ -1,6 +1,6 @@
 """A defense as one ONNX graph: network, rule and certificate.
 
-May import `threats`, `rules`, `scorers` and `defense`. Only `guard` and `pixels` do without the onnx packages.
+May import: defense, errors, rules, scorers, shapes, threats.
 """
 
 from importlib.util import find_spec

@@ -1,6 +1,6 @@
 """How scores become a class, and what each way can prove: one file per rule, and one row in `RULES`.
 
-May import `threats`, and what every package may.
+May import: errors, program, threats.
 """
 
 from bagcert.errors import UsageError, unknown_name

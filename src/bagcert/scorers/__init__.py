@@ -1,4 +1,7 @@
-"""Region scorers: networks whose scores at one position see only a small part of the image."""
+"""Region scorers: networks whose scores at one position see only a small part of the image.
+
+May import: config, errors, files, program, shapes, threats.
+"""
 
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.residual import CIFAR_KERNELS, IMAGENET_KERNELS, ResidualConfig, ResidualScorer

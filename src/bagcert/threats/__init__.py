@@ -1,6 +1,8 @@
 """What an attacker may touch, and which outputs that reaches: patch shapes, footprints, regions, tracing.
 
-May import what every package may, and nothing else. A new patch shape is one function and one row in `NOTATIONS`.
+A new patch shape is one function and one row in `NOTATIONS`.
+
+May import: errors, program.
 """
 
 from bagcert.threats.footprint import Footprint, Layer
