@@ -17,10 +17,10 @@ from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.interval import IntervalConfig
 from bagcert.scorers.residual import ResidualConfig
 
-# The first kind carries no name in its tables: recipes, cards and checkpoints were written before there was a second.
-UNNAMED = "residual"
+# What a [network] table without a name means: the network of the paper.
+DEFAULT_NETWORK = "residual"
 NETWORKS: dict[str, type[NetworkConfig]] = {
-    UNNAMED: ResidualConfig,
+    DEFAULT_NETWORK: ResidualConfig,
     EnsembleConfig.name: EnsembleConfig,
     AblationConfig.name: AblationConfig,
     CleanserConfig.name: CleanserConfig,
@@ -32,7 +32,7 @@ def read_network(table: object) -> NetworkConfig:
     """The config that a [network] table stands for."""
     if not isinstance(table, Mapping):
         raise UsageError(f"expected a table for network, got {table!r}")
-    return read_choice(NETWORKS, {"name": UNNAMED, **table}, "network")
+    return read_choice(NETWORKS, {"name": DEFAULT_NETWORK, **table}, "network")
 
 
 def kind_of(config: NetworkConfig) -> str:

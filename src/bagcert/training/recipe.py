@@ -13,7 +13,7 @@ from bagcert.data import FolderSettings, Framing
 from bagcert.errors import UsageError, unknown_name
 from bagcert.scorers.base import NetworkConfig
 from bagcert.scorers.residual import ResidualConfig
-from bagcert.scorers.weights import NETWORKS, UNNAMED, read_network
+from bagcert.scorers.weights import DEFAULT_NETWORK, NETWORKS, read_network
 from bagcert.training.losses import LOSSES, Loss, MarginLoss
 from bagcert.training.optimizers import OPTIMIZERS, AdamConfig, OptimizerConfig, ScheduleConfig
 
@@ -145,7 +145,7 @@ def _load_table(name: str, depth: int = 0) -> dict[str, Any]:
     base, network = table.pop("base", None), table.get("network", {})
     if base is None:
         # The name is filled in here, so that an override of it is seen as one: it drops the keys of the other kind.
-        return {**table, "network": {"name": UNNAMED, **network}} if isinstance(network, dict) else table
+        return {**table, "network": {"name": DEFAULT_NETWORK, **network}} if isinstance(network, dict) else table
     if not isinstance(base, str) or depth > 4:
         raise UsageError(f"The base of recipe '{name}' must be the name of another recipe, but is {base!r}.")
     return _merge(_load_table(base, depth + 1), table)
