@@ -167,7 +167,7 @@ def test_a_rule_for_views_takes_no_other_scores(name: str, trained: Trained) -> 
     if "unanimous" in DEFENSES[name].rules:
         assert defense.against("2x2", "unanimous").rule.name == "unanimous"
     else:
-        with pytest.raises(UsageError, match="expected a network of views for rule 'unanimous', got scores"):
+        with pytest.raises(UsageError, match="Rule 'unanimous' needs a network of views, but these scores"):
             defense.against("2x2", "unanimous")
 
 

@@ -130,7 +130,7 @@ def test_scores_are_small_on_disk(tmp_path: Path) -> None:
 
 def test_a_rule_that_does_not_fit_is_refused_before_a_file_is_made(tmp_path: Path) -> None:
     defense = bagcert.load(save_digit_run(tmp_path / "run", "logits", "two-mask"))
-    with pytest.raises(UsageError, match="expected scores of at least 0 for rule 'masked'"):
+    with pytest.raises(UsageError, match="Rule 'masked' needs scores of at least 0"):
         write_rows(tmp_path / "rows.jsonl", defense, Plan([Evaluation("1x1", "masked")], 9), TEST, FACTS)
     assert not (tmp_path / "rows.jsonl").exists()
 

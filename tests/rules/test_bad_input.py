@@ -18,29 +18,30 @@ VOTES = torch.zeros(2, 3, 6, 6, dtype=torch.int64)
 VOTES[:, 1] = 1
 LARGE = torch.full((1, 2, 4, 4), 2**50)
 SMALL_MASKS = Footprint.identity((6, 6)).regions(parse_threat("1x2", (6, 6))).maximal()
-BOUNDS = "expected bounds as two whole numbers, lowest first, got {}; for votes use (0, 1)"
-SLACK = "expected slack as a whole number of score units >= 0, got {}; round it up"
+BOUNDS = "Bounds must be two whole numbers, lowest first, but are {}. For votes use (0, 1)."
+SLACK = "The slack must be a whole number of score units >= 0, but is {}. Round it up."
 AGGREGATOR = (
-    "expected an aggregator from int64 [maps, rows, columns] to int64 [maps], got {}; "
-    "sum over the last two axes and keep whole numbers"
+    "The aggregator must turn int64 [maps, rows, columns] into int64 [maps], but returns {}. "
+    "Sum over the last two axes and keep whole numbers."
 )
 SHAPE = (
-    "expected scores of shape [images, classes, rows, columns], got {}; "
-    "add the missing axes (scores[None] makes a batch of one)"
+    "Scores must have the shape [images, classes, rows, columns], but these have {}. "
+    "Add the missing axes (scores[None] makes a batch of one)."
 )
 FRACTIONS = (
-    "expected {}, got fractions; round scores to a fixed-point grid, (scores * 256).round(), and declare their bounds"
+    "Scores must be {}, but some are fractions. Round them to a fixed-point grid, "
+    "(scores * 256).round(), and declare their bounds."
 )
-FINITE = "expected finite scores, got NaN or infinity; check the network's output"
-NUMBERS = "expected scores as a tensor or an array of numbers, got {}; convert them by np.array(scores, float)"
+FINITE = "The scores contain NaN or infinity. Check the network's output."
+NUMBERS = "Scores must be a tensor or an array of numbers, but are {}. Convert them by np.array(scores, float)."
 PATCH = "expected a patch of 1x1 up to 6x6, got {}; choose a patch that fits into the image"
 LARGER = (
-    "expected a threat whose every footprint lies inside one of the rule's masks, got a larger one; "
-    "build the rule for this threat"
+    "The threat is larger than the rule's masks: one of its footprints lies inside no mask. "
+    "Build the rule for this threat."
 )
-DOUBT = "expected uncertain as booleans of shape [2, 3, 6, 6], got {}; mark each vote"
-OTHERS = "expected uncertain votes with bounds=(0, 1) and no slack, got others; use slack instead"
-FALLING = "expected a monotone aggregator, got one that falls as scores rise; use another rule"
+DOUBT = "The flags in uncertain must be booleans of shape [2, 3, 6, 6], but are {}. Mark each vote."
+OTHERS = "Only votes with bounds=(0, 1) and no slack can be uncertain. Use slack instead."
+FALLING = "The aggregator is not monotone: it falls as scores rise. Use another rule."
 FIELD = (
     "expected an odd receptive field, got {}; "
     "pass footprint=Footprint.of_layers(...) for a network whose outputs are not centered"
@@ -70,8 +71,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "five axes": ({"scores": VOTES[None]}, SHAPE.format("[1, 2, 3, 6, 6]")),
     "no rows": ({"scores": VOTES[:, :, :0]}, SHAPE.format("[2, 3, 0, 6]")),
     "no columns": ({"scores": VOTES[..., :0]}, SHAPE.format("[2, 3, 6, 0]")),
-    "one class": ({"scores": VOTES[:, :1]}, "expected at least 2 classes, got 1; a single class has no rival"),
-    "no class": ({"scores": VOTES[:, :0]}, "expected at least 2 classes, got 0; a single class has no rival"),
+    "one class": (
+        {"scores": VOTES[:, :1]},
+        "The number of classes is 1. Give at least 2: a single class has no rival.",
+    ),
+    "no class": ({"scores": VOTES[:, :0]}, "The number of classes is 0. Give at least 2: a single class has no rival."),
     "fractions as votes": ({"scores": with_value(0.5)}, FRACTIONS.format("votes of 0 or 1")),
     "fractions": ({"scores": with_value(0.5), "bounds": (0, 9)}, FRACTIONS.format("whole numbers")),
     "fractions without bounds": ({"scores": with_value(0.5), "bounds": None}, FRACTIONS.format("whole numbers")),
@@ -80,7 +84,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "minus infinity": ({"scores": with_value(float("-inf")), "bounds": None}, FINITE),
     "complex": (
         {"scores": VOTES.to(torch.complex64)},
-        "expected real scores, got torch.complex64; take a real part or a magnitude",
+        "Scores must be real, but are torch.complex64. Take the real part or the magnitude.",
     ),
     "a list": ({"scores": [["x"]]}, NUMBERS.format("list")),
     "words": ({"scores": np.full((2, 3, 6, 6), "1")}, NUMBERS.format("<U1")),
@@ -89,11 +93,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "foreign bytes": ({"scores": np.zeros((2, 3, 6, 6), ">f4")}, NUMBERS.format(">f4")),
     "above the bounds": (
         {"scores": with_value(2)},
-        "expected scores in 0..1, got 0..2; declare their bounds, or bounds=None for two-mask",
+        "Scores must lie in 0..1, but these are in 0..2. Declare their bounds, or bounds=None for two-mask.",
     ),
     "below the bounds": (
         {"scores": with_value(-1), "bounds": (0, 5)},
-        "expected scores in 0..5, got -1..1; declare their bounds, or bounds=None for two-mask",
+        "Scores must lie in 0..5, but these are in -1..1. Declare their bounds, or bounds=None for two-mask.",
     ),
     "bounds reversed": ({"bounds": (1, 0)}, BOUNDS.format("(1, 0)")),
     "bounds equal": ({"bounds": (1, 1)}, BOUNDS.format("(1, 1)")),
@@ -103,23 +107,23 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "one bound": ({"bounds": 1}, BOUNDS.format("1")),
     "scores too large": (
         {"scores": LARGE, "bounds": None},
-        "expected scores within ±70368744177664, got up to 1125899906842624; use a coarser fixed-point grid",
+        "Scores must lie within ±70368744177664, but reach 1125899906842624. Use a coarser fixed-point grid.",
     ),
     "bounds too large": (
         {"bounds": (0, 2**60)},
-        f"expected scores within ±{2**53 // 288}, got up to {2**60}; use a coarser fixed-point grid",
+        f"Scores must lie within ±{2**53 // 288}, but reach {2**60}. Use a coarser fixed-point grid.",
     ),
     "bounds of numpy too large": (
         {"bounds": (np.int64(0), np.int64(2**62)), "rule": "largest-region"},
-        f"expected scores within ±{2**53 // 288}, got up to {2**62}; use a coarser fixed-point grid",
+        f"Scores must lie within ±{2**53 // 288}, but reach {2**62}. Use a coarser fixed-point grid.",
     ),
     "slack too large": (
         {"bounds": (0, 1), "slack": 2**45},
-        f"expected scores within ±{2**53 // 288}, got up to {2**45 + 1}; use a coarser fixed-point grid",
+        f"Scores must lie within ±{2**53 // 288}, but reach {2**45 + 1}. Use a coarser fixed-point grid.",
     ),
     "unsigned beyond int64": (
         {"scores": np.full((1, 2, 4, 4), 2**64 - 1, np.uint64), "bounds": None},
-        "expected scores below 2**63, got larger unsigned ones; use a coarser fixed-point grid",
+        "Some unsigned scores are 2**63 or more. Use a coarser fixed-point grid.",
     ),
     "negative slack": ({"slack": -1}, SLACK.format("-1")),
     "fractional slack": ({"slack": 0.5}, SLACK.format("0.5")),
@@ -144,7 +148,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "monotone by name": (
         {"rule": "monotone"},
-        "expected an aggregator for rule 'monotone', got none; pass rule=Monotone(aggregate)",
+        "Rule 'monotone' needs an aggregator. Pass rule=Monotone(aggregate).",
     ),
     "an aggregator of floats": (
         {"rule": Monotone(lambda maps: total(maps).float())},
@@ -165,7 +169,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "masked with negative scores": (
         {"rule": "masked", "bounds": (-1, 1), "patch": "1x1"},
-        "expected scores of at least 0 for rule 'masked', got bounds from -1; shift them",
+        "Rule 'masked' needs scores of at least 0, but their bounds start at -1. Shift them.",
     ),
     "an even receptive field": ({"receptive_field": 4}, FIELD.format("4x4")),
     "a receptive field of nothing": (
@@ -226,7 +230,7 @@ def test_rules_that_need_bounds_say_so(rule: Any) -> None:
     name = rule if isinstance(rule, str) else rule.name
     with pytest.raises(UsageError) as error:
         bagcert.certify_scores(VOTES, "1x1", 3, rule=rule, bounds=None)
-    assert str(error.value) == f"expected bounds for rule '{name}', got None; declare bounds=(lowest, highest) score"
+    assert str(error.value) == f"Rule '{name}' needs bounds, but they are None. Declare bounds=(lowest, highest) score."
 
 
 def test_two_mask_needs_no_bounds() -> None:
@@ -247,7 +251,7 @@ def test_sizes_under_masks_need_their_threat(name: str) -> None:
 def test_thresholds_that_are_no_fraction(threshold: Any) -> None:
     with pytest.raises(UsageError) as error:
         Masked(threshold)
-    assert str(error.value) == f"expected T as a fraction like 1/2, got '{threshold}'; write p/q"
+    assert str(error.value) == f"The threshold '{threshold}' is not a fraction. Write p/q, like 1/2."
 
 
 @pytest.mark.parametrize("threshold", ["3/2", 1, "1", "-1/2", -1, 0.5, 0.0, "1/1025", "2/1025", np.float64(0.5), 0.7])
@@ -255,7 +259,8 @@ def test_thresholds_that_are_not_exact_or_out_of_range(threshold: Any) -> None:
     with pytest.raises(UsageError) as error:
         Masked(threshold)
     assert str(error.value) == (
-        f"expected T as an exact fraction p/q with 0 <= T < 1 and q <= 1024, got {threshold}; write it as '1/2'"
+        f"The threshold must be an exact fraction p/q with 0 <= p/q < 1 and q <= 1024, but is {threshold}. "
+        "Write it like '1/2'."
     )
 
 
@@ -268,7 +273,7 @@ def test_exact_thresholds(threshold: Any, share: tuple[int, int]) -> None:
 def test_weights_that_are_not_whole(weights: Tensor) -> None:
     with pytest.raises(UsageError) as error:
         weighted_sum(weights)
-    assert str(error.value) == "expected whole weights in 0..1024, got others; scale and round them"
+    assert str(error.value) == "Weights must be whole numbers in 0..1024. Scale and round them."
 
 
 def test_weights_from_0_to_1024() -> None:
@@ -283,5 +288,6 @@ def test_regions_of_another_grid_are_refused() -> None:
         with pytest.raises(UsageError) as error:
             call(read_scores(VOTES[:, :, :5, :3]), regions)
         assert str(error.value) == (
-            "expected scores on a 4x6 grid, got 5x3; give the footprint of the network that made them"
+            "The scores lie on a 5x3 grid, but the regions on a 4x6 grid. "
+            "Give the footprint of the network that made the scores."
         )

@@ -193,7 +193,7 @@ def test_just_those_that_reach_what_two_masks_leave_are_needed() -> None:
 
 
 def test_many_classes_without_bounds_are_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="expected bounds for rule 'every-region', got None"):
+    with pytest.raises(UsageError, match="Rule 'every-region' needs bounds, but they are None"):
         EveryRegion().certify(read_scores(torch.zeros(1, 17, 1, 7), None), SINGLES)
 
 

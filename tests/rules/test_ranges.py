@@ -50,7 +50,7 @@ def test_scores_of_every_size_give_the_scaled_certificate(rule: Rule, scale: int
 
 @pytest.mark.parametrize("weights", [torch.tensor([[1, 1025]]), torch.tensor([[-1, 1]]), torch.tensor([[0.5, 1.0]])])
 def test_weights_that_could_overflow_are_refused(weights: torch.Tensor) -> None:
-    with pytest.raises(UsageError, match=r"expected whole weights in 0\.\.1024, got others; scale and round them"):
+    with pytest.raises(UsageError, match=r"Weights must be whole numbers in 0\.\.1024\. Scale and round them\."):
         weighted_sum(weights)
 
 
@@ -83,7 +83,7 @@ def test_scores_are_held_in_a_type_that_leaves_room_for_sums(
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_scores_beyond_every_type_are_refused(sign: int) -> None:
-    words = "expected scores within ±70368744177664, got up to 70368744177664; use a coarser fixed-point grid"
+    words = "Scores must lie within ±70368744177664, but reach 70368744177664. Use a coarser fixed-point grid."
     values = torch.zeros(1, 2, 2, 8, dtype=torch.int64)
     values[0, 1, 0, 5] = sign * 2**46
     for bounds in (None, (-(2**46), 2**46)):

@@ -72,15 +72,17 @@ def test_the_very_last_view_decides_where_no_view_is_unanimous() -> None:
 
 
 def test_scores_without_the_promise_are_refused() -> None:
-    with pytest.raises(UsageError, match="expected a network of views for rule 'unanimous', got scores that promise"):
+    with pytest.raises(UsageError, match="Rule 'unanimous' needs a network of views, but these scores promise"):
         bagcert.certify_scores(torch.ones(1, 2, 8, 8), "1x1", rule="unanimous")
-    with pytest.raises(UsageError, match="expected a network of views for rule 'unanimous', got scores that promise"):
+    with pytest.raises(UsageError, match="Rule 'unanimous' needs a network of views, but these scores promise"):
         bagcert.certified_size(torch.ones(1, 2, 8, 8), rule="unanimous")
-    words = "^expected scores whose unanimous views agree, got views of two classes; use another rule$"
+    words = (
+        r"^Two unanimous views decide for different classes, so the scores break their promise\. Use another rule\.$"
+    )
     with pytest.raises(UsageError, match=words):
         Unanimous().predict(read_scores(counts([5, 0, 0], [0, 5, 0], (0, 0)), (0, 5)), REGIONS)
-    words = "^expected exact scores for rule 'unanimous', got a guard band; its views promise no more$"
+    words = r"^Rule 'unanimous' takes no guard band: its views promise nothing about other scores\. Leave it out\.$"
     with pytest.raises(UsageError, match=words):
         Unanimous().predict(read_scores(counts([5, 0, 0], [0, 4, 0], (0, 0)), (0, 5), slack=1), REGIONS)
-    with pytest.raises(UsageError, match="expected bounds for rule 'unanimous', got None"):
+    with pytest.raises(UsageError, match="Rule 'unanimous' needs bounds, but they are None"):
         Unanimous().predict(read_scores(counts([5, 0, 0], [0, 4, 0], (0, 0)), None), REGIONS)

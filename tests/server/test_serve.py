@@ -102,7 +102,7 @@ def test_a_rule_that_the_model_is_not_fit_for_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "serve", "cifar10-small", "--rule", "masked", "--port", "0") == 2
-    assert "expected scores of at least 0 for rule 'masked'" in capsys.readouterr().err
+    assert "Rule 'masked' needs scores of at least 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("token", ["", "schlüssel", "two\nlines"])

@@ -154,7 +154,7 @@ def test_validation_may_take_the_first_images_only(pattern_data: ArrayDataset) -
 
 
 def test_a_rule_for_views_needs_a_network_of_views(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected a network of views for rule 'unanimous', got scores"):
+    with pytest.raises(UsageError, match="Rule 'unanimous' needs a network of views, but these scores"):
         train(pattern_recipe(evaluation={"rule": "unanimous"}), RunOptions(out=tmp_path))
 
 

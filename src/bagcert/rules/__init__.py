@@ -26,7 +26,7 @@ def find_rule(rule: str | Rule) -> Rule:
     kind = RULES[rule]
     if kind.asks is not None:
         words, argument = kind.asks
-        raise UsageError(f"expected {words} for rule '{rule}', got none; pass rule={kind.__name__}({argument})")
+        raise UsageError(f"Rule '{rule}' needs {words}. Pass rule={kind.__name__}({argument}).")
     return kind()
 
 

@@ -52,11 +52,11 @@ class Masked(MaskingRule):
         try:
             share = Fraction(self.threshold)
         except (ValueError, TypeError, ArithmeticError) as error:
-            raise UsageError(f"expected T as a fraction like 1/2, got '{self.threshold}'; write p/q") from error
+            raise UsageError(f"The threshold '{self.threshold}' is not a fraction. Write p/q, like 1/2.") from error
         if isinstance(self.threshold, float) or not 0 <= share < 1 or share.denominator > LARGEST_DENOMINATOR:
             raise UsageError(
-                f"expected T as an exact fraction p/q with 0 <= T < 1 and q <= {LARGEST_DENOMINATOR}, got "
-                f"{self.threshold}; write it as '1/2'"
+                f"The threshold must be an exact fraction p/q with 0 <= p/q < 1 and q <= {LARGEST_DENOMINATOR}, but is "
+                f"{self.threshold}. Write it like '1/2'."
             )
 
     @property
@@ -72,7 +72,7 @@ class Masked(MaskingRule):
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
         low, _ = scores.need_bounds(self.name)
         if low < 0:
-            raise UsageError(f"expected scores of at least 0 for rule 'masked', got bounds from {low}; shift them")
+            raise UsageError(f"Rule 'masked' needs scores of at least 0, but their bounds start at {low}. Shift them.")
         part, whole = self.share
         total = sums(scores.values).long()
         heaviest = self.masks_for(regions).sums(scores.values).amax(dim=2).long()

@@ -100,7 +100,7 @@ def needed_cover(regions: Regions, masks: Regions) -> Tensor | None:
     covers = covering(regions, masks)
     if not bool(covers.any(dim=1).all()):
         raise UsageError(
-            "expected a threat whose every footprint lies inside one of the rule's masks, got a larger one; "
-            "build the rule for this threat"
+            "The threat is larger than the rule's masks: one of its footprints lies inside no mask. "
+            "Build the rule for this threat."
         )
     return covers

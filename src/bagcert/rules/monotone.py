@@ -59,8 +59,8 @@ class Monotone(Rule):
         result = self.aggregate(maps.flatten(0, 1).long())
         if result.dtype != torch.int64 or result.shape != (maps.shape[0] * maps.shape[1],):
             raise UsageError(
-                f"expected an aggregator from int64 [maps, rows, columns] to int64 [maps], got {result.dtype} "
-                f"{list(result.shape)}; sum over the last two axes and keep whole numbers"
+                "The aggregator must turn int64 [maps, rows, columns] into int64 [maps], but returns "
+                f"{result.dtype} {list(result.shape)}. Sum over the last two axes and keep whole numbers."
             )
         return result.view(maps.shape[:2])
 
@@ -69,13 +69,13 @@ class Monotone(Rule):
         here = self._aggregated(values)
         floor, ceiling = (self._aggregated(torch.full_like(values, bound, dtype=torch.int64)) for bound in (low, high))
         if bool((floor > here).any() or (here > ceiling).any()):
-            raise UsageError("expected a monotone aggregator, got one that falls as scores rise; use another rule")
+            raise UsageError("The aggregator is not monotone: it falls as scores rise. Use another rule.")
 
 
 def weighted_sum(weights: Tensor) -> Aggregator:
     """Σ w_ij s_ij with whole weights w in 0..1024, so that no sum overflows."""
     if weights.is_floating_point() or bool(((weights < 0) | (weights > 1024)).any()):
-        raise UsageError("expected whole weights in 0..1024, got others; scale and round them")
+        raise UsageError("Weights must be whole numbers in 0..1024. Scale and round them.")
     return lambda maps: (maps * weights.to(maps.device)).sum(dim=(-2, -1))
 
 

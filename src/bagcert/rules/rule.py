@@ -143,8 +143,7 @@ class Rule(ABC):
         """Refuse scores that promise no agreement of unanimous views, if the proof takes it for granted."""
         if self.needs_views and not promised:
             raise UsageError(
-                f"expected a network of views for rule '{self.name}', got scores that promise no agreement; "
-                "use another rule"
+                f"Rule '{self.name}' needs a network of views, but these scores promise no agreement. Use another rule."
             )
 
     def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
@@ -153,9 +152,7 @@ class Rule(ABC):
         The less, the better a place to attack. The class's own entries are out of the way (`rivals_only`); if one
         `rival` of each image is given, those of the others may be too.
         """
-        raise UsageError(
-            f"expected a rule that says what each placement leaves of its proof, got '{self.name}'; define its leads"
-        )
+        raise UsageError(f"Rule '{self.name}' does not say what each placement leaves of its proof. Define its leads.")
 
     def least_leads(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
         """The least lead of each image's class over every rival, wherever the patch sits: [b k]."""
@@ -171,8 +168,9 @@ class Rule(ABC):
         grid = tuple(scores.values.shape[2:])
         if grid != regions.grid:
             raise UsageError(
-                f"expected scores on a {regions.grid[0]}x{regions.grid[1]} grid, got {grid[0]}x{grid[1]}; "
-                "give the footprint of the network that made them"
+                f"The scores lie on a {grid[0]}x{grid[1]} grid, but the regions on a "
+                f"{regions.grid[0]}x{regions.grid[1]} grid. "
+                "Give the footprint of the network that made the scores."
             )
         return regions.to(scores.values.device)
 

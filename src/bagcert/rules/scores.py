@@ -38,7 +38,7 @@ class IntegerScores:
 
     def need_bounds(self, rule: str) -> Bounds:
         if self.bounds is None:
-            raise UsageError(f"expected bounds for rule '{rule}', got None; declare bounds=(lowest, highest) score")
+            raise UsageError(f"Rule '{rule}' needs bounds, but they are None. Declare bounds=(lowest, highest) score.")
         return self.bounds
 
 
@@ -57,27 +57,27 @@ def read_scores(
     tensor = as_tensor(scores)
     if tensor.dim() != 4 or tensor.shape[2] * tensor.shape[3] == 0:
         raise UsageError(
-            f"expected scores of shape [images, classes, rows, columns], got {list(tensor.shape)}; "
-            "add the missing axes (scores[None] makes a batch of one)"
+            f"Scores must have the shape [images, classes, rows, columns], but these have {list(tensor.shape)}. "
+            "Add the missing axes (scores[None] makes a batch of one)."
         )
     if tensor.shape[1] < 2:
-        raise UsageError(f"expected at least 2 classes, got {tensor.shape[1]}; a single class has no rival")
+        raise UsageError(f"The number of classes is {tensor.shape[1]}. Give at least 2: a single class has no rival.")
     values = to_integers(tensor, bounds)
     least, most = extremes(values)
     if values.numel():
         check_bounds(least, most, bounds)
     if not isinstance(slack, Integral) or slack < 0:
-        raise UsageError(f"expected slack as a whole number of score units >= 0, got {slack}; round it up")
+        raise UsageError(f"The slack must be a whole number of score units >= 0, but is {slack}. Round it up.")
     slack = int(slack)
     values = values.to(fitting_type(values.shape[2] * values.shape[3], max(-least, most), bounds, slack))
     if uncertain is not None:
         if bounds != (0, 1) or slack:
-            raise UsageError("expected uncertain votes with bounds=(0, 1) and no slack, got others; use slack instead")
+            raise UsageError("Only votes with bounds=(0, 1) and no slack can be uncertain. Use slack instead.")
         doubt = torch.as_tensor(uncertain).to(values.device)
         if doubt.dtype != torch.bool or doubt.shape != values.shape:
             raise UsageError(
-                f"expected uncertain as booleans of shape {list(values.shape)}, got {doubt.dtype} "
-                f"{list(doubt.shape)}; mark each vote"
+                f"The flags in uncertain must be booleans of shape {list(values.shape)}, but are {doubt.dtype} "
+                f"{list(doubt.shape)}. Mark each vote."
             )
         return IntegerScores(values, values.masked_fill(doubt, 0), values.masked_fill(doubt, 1), bounds)
     if slack:
@@ -94,7 +94,7 @@ def as_tensor(scores: "Tensor | np.ndarray") -> Tensor:
     except (TypeError, ValueError) as error:
         kind = scores.dtype if isinstance(scores, np.ndarray) else type(scores).__name__
         raise UsageError(
-            f"expected scores as a tensor or an array of numbers, got {kind}; convert them by np.array(scores, float)"
+            f"Scores must be a tensor or an array of numbers, but are {kind}. Convert them by np.array(scores, float)."
         ) from error
 
 
@@ -104,35 +104,35 @@ def whole_bounds(bounds: Bounds | None) -> Bounds | None:
         return None
     numbers = [bound for bound in bounds if isinstance(bound, Integral)] if isinstance(bounds, tuple | list) else []
     if len(numbers) != 2 or len(bounds) != 2 or numbers[0] >= numbers[1]:
-        raise UsageError(f"expected bounds as two whole numbers, lowest first, got {bounds}; for votes use (0, 1)")
+        raise UsageError(f"Bounds must be two whole numbers, lowest first, but are {bounds}. For votes use (0, 1).")
     return int(numbers[0]), int(numbers[1])
 
 
 def to_integers(scores: Tensor, bounds: Bounds | None) -> Tensor:
     """The same numbers as integers; refuses what is not a whole number."""
     if scores.is_complex():
-        raise UsageError(f"expected real scores, got {scores.dtype}; take a real part or a magnitude")
+        raise UsageError(f"Scores must be real, but are {scores.dtype}. Take the real part or the magnitude.")
     if scores.is_floating_point():
         if not bool(torch.isfinite(scores).all()):
-            raise UsageError("expected finite scores, got NaN or infinity; check the network's output")
+            raise UsageError("The scores contain NaN or infinity. Check the network's output.")
         if not bool((scores == scores.round()).all()):
             kind = "votes of 0 or 1" if bounds == (0, 1) else "whole numbers"
             raise UsageError(
-                f"expected {kind}, got fractions; round scores to a fixed-point grid, (scores * 256).round(), "
-                "and declare their bounds"
+                f"Scores must be {kind}, but some are fractions. Round them to a fixed-point grid, "
+                "(scores * 256).round(), and declare their bounds."
             )
     small = scores.dtype in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)
     values = scores.to(torch.int32 if small else torch.int64)
     if scores.dtype == torch.uint64 and bool((values < 0).any()):
-        raise UsageError("expected scores below 2**63, got larger unsigned ones; use a coarser fixed-point grid")
+        raise UsageError("Some unsigned scores are 2**63 or more. Use a coarser fixed-point grid.")
     return values
 
 
 def check_bounds(least: int, most: int, bounds: Bounds | None) -> None:
     if bounds is not None and not (bounds[0] <= least and most <= bounds[1]):
         raise UsageError(
-            f"expected scores in {bounds[0]}..{bounds[1]}, got {least}..{most}; "
-            "declare their bounds, or bounds=None for two-mask"
+            f"Scores must lie in {bounds[0]}..{bounds[1]}, but these are in {least}..{most}. "
+            "Declare their bounds, or bounds=None for two-mask."
         )
 
 
@@ -146,7 +146,7 @@ def fitting_type(positions: int, seen: int, bounds: Bounds | None, slack: int) -
     largest = max([seen, *(abs(bound) for bound in bounds or ())]) + slack
     if largest * cells >= 2**53:
         raise UsageError(
-            f"expected scores within ±{2**53 // cells}, got up to {largest}; use a coarser fixed-point grid"
+            f"Scores must lie within ±{2**53 // cells}, but reach {largest}. Use a coarser fixed-point grid."
         )
     return torch.int32 if (seen + slack) * cells < 2**31 else torch.int64
 

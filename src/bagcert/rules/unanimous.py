@@ -39,10 +39,14 @@ class Unanimous(Rule):
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
         _, most = scores.need_bounds(self.name)
         if scores.guarded:
-            raise UsageError("expected exact scores for rule 'unanimous', got a guard band; its views promise no more")
+            raise UsageError(
+                "Rule 'unanimous' takes no guard band: its views promise nothing about other scores. Leave it out."
+            )
         agreed = (scores.values == most).flatten(2).any(dim=2)  # b k
         if bool((agreed.sum(dim=1) > 1).any()):  # a spot check of the promise, not a proof
-            raise UsageError("expected scores whose unanimous views agree, got views of two classes; use another rule")
+            raise UsageError(
+                "Two unanimous views decide for different classes, so the scores break their promise. Use another rule."
+            )
         fallback = scores.values[:, :, -1, -1].argmax(dim=1)
         return torch.where(agreed.any(dim=1), agreed.long().argmax(dim=1), fallback)
 
