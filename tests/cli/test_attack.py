@@ -104,7 +104,7 @@ def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(Defense, "attack", interrupted)
         assert run(patch, *command) == 130
-    assert "to go on: bagcert attack" in capsys.readouterr().err.replace("\n", "")
+    assert "to continue: bagcert attack" in capsys.readouterr().err.replace("\n", "")
     with Path("parts.jsonl").open("a", encoding="utf-8") as file:
         file.write("[20,5,")  # as a crash would leave it
     assert run(monkeypatch, *command) == 0
@@ -143,7 +143,7 @@ def test_a_broken_proof_is_red_saved_and_fails(
         (("--patch", "9x9"), "expected a patch of 1x1 up to 8x8, got 9x9"),
         (("--rule", "two-masks"), "Did you mean 'two-mask'?"),
         (("--step-size", "3"), "expected step_size above 0 and up to 1, got 3"),
-        (("--out", "rows.csv"), "expected --out to end in .jsonl"),
+        (("--out", "rows.csv"), "The name of --out must end in .jsonl, but is rows.csv."),
         (("--data", "digist"), "Did you mean 'digits'?"),
         (("--device", "tpu"), "Unknown device 'tpu'."),
     ],

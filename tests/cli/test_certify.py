@@ -101,7 +101,9 @@ def test_ctrl_c_keeps_the_rows_and_says_how_to_go_on(
         patch.setattr(write, "certified", interrupted)
         assert call(patch, *command) == 130
     said = capsys.readouterr().err
-    assert "stopped; the rows so far are in a b.jsonl; to go on: bagcert certify run" in said and "'a b.jsonl'" in said
+    assert (
+        "stopped; the rows so far are in a b.jsonl; to continue: bagcert certify run" in said and "'a b.jsonl'" in said
+    )
     assert len(Path("a b.jsonl").read_text().splitlines()) == 193
     assert call(monkeypatch, *command) == 0
     assert call(monkeypatch, "certify", "run", *CHOICES, "--out", "whole.jsonl", "--scores") == 0
@@ -160,7 +162,7 @@ def picture_folder(folder: Path, names: list[str]) -> Path:
         (["run", "--data", "others"], "expected the 10 classes of the model in others, got a difference in"),
         (["run", "--data", "digit"], "Did you mean 'digits'?"),
         (["run", "--data", "same"], "expected images of 1x8x8 in same, got 3x8x8"),
-        (["run", "--out", "rows.json"], "expected --out to end in .jsonl, got rows.json"),
+        (["run", "--out", "rows.json"], "The name of --out must end in .jsonl, but is rows.json."),
         (["run", "--device", "tpu0"], "Unknown device 'tpu0'. Write cpu, cuda or cuda:0, or leave out --device."),
         (["run", "--device", "meta"], "This machine has no device 'meta'."),
         (["run", "--device", "cuda:99"], "This machine has no device 'cuda:99'."),

@@ -53,7 +53,7 @@ def test_stopped_while_digits_are_trained(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(demo, "fetch_cifar10", out_of_reach)
     monkeypatch.setattr(demo, "train_recipe", stop)
     assert call(monkeypatch, "demo", "--out", "elsewhere") == 130
-    assert "stopped; to go on: bagcert demo --out elsewhere" in capsys.readouterr().out
+    assert "stopped; to continue: bagcert demo --out elsewhere" in capsys.readouterr().out
 
 
 def test_without_a_source_digits_are_trained(
@@ -66,7 +66,7 @@ def test_without_a_source_digits_are_trained(
     monkeypatch.setattr(demo, "load_recipe", short)
     assert call(monkeypatch, "demo", "--out", "elsewhere") == 0
     out = capsys.readouterr().out
-    assert "CIFAR-10 is out of reach (Cannot fetch CIFAR-10.); using 8x8 digits" in out
+    assert "no CIFAR-10 (Cannot fetch CIFAR-10.); using 8x8 digits" in out
     rows = read_rows(Path("elsewhere/rows.jsonl"))
     assert [entry.patch for entry in rows.results] == ["1x1", "1x2", "2x1", "2x2"]
     assert len(read_attack_rows(Path("elsewhere/attack.jsonl")).labels) == 4

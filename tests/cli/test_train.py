@@ -73,9 +73,9 @@ def test_ctrl_c_says_how_to_go_on(
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", interrupted)
         assert run(patch, "digits", "--out", str(tmp_path / "a run"), *SHORT) == 130
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stopped; to go on: ")]
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stopped; to continue: ")]
     expected = " ".join(["bagcert train digits --out", f"'{tmp_path}/a run'", *SHORT, "--resume"])
-    assert said == [f"stopped; to go on: {expected}"]
+    assert said == [f"stopped; to continue: {expected}"]
     assert run(monkeypatch, "digits", "--out", str(tmp_path / "a run"), *SHORT, "--resume") == 0
 
 

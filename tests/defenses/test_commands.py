@@ -69,7 +69,7 @@ def test_stored_views_are_verified_by_separate_code(
     assert call(monkeypatch, "certify", run, "--patch", "2x1", "--limit", "20", "--scores", "--out", out) == 0
     assert call(monkeypatch, "verify", out) == 0
     words = capsys.readouterr().out
-    assert "each of a view that is not shown what the rows name" in words and "all hold" in words
+    assert "each from a view that hides what the rows name" in words and "all hold" in words
     assert call(monkeypatch, "report", out, "--out", str(tmp_path / "page")) == 0
 
 

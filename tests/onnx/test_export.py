@@ -231,7 +231,7 @@ def test_each_output_says_what_it_is(exported: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("cifar10-small", "--out", "model.pt"), "expected --out to end in .onnx, got model.pt"),
+        (("cifar10-small", "--out", "model.pt"), "The name of --out must end in .onnx, but is model.pt."),
         (("cifar10-small", "--out", "model.onnx", "--rule", "masked"), "to export, got 'masked'"),
         (("cifar10-votes", "--out", "model.onnx", "--slack", "1"), "expected --uncertain for a model that votes"),
         (("cifar11", "--out", "model.onnx"), "Unknown model or run folder 'cifar11'. "),

@@ -51,7 +51,7 @@ def rows(folder: Path, key: str) -> list[float]:
 @pytest.mark.slow
 def test_two_processes_train_as_one_stop_together_and_resume(tmp_path: Path) -> None:
     stopped = torchrun(tmp_path / "two", stop=(1, 9))
-    assert "stopped; to go on: bagcert train digits" in stopped.stdout, stopped.stderr
+    assert "stopped; to continue: bagcert train digits" in stopped.stdout, stopped.stderr
     assert read_tensors(tmp_path / "two/checkpoint.safetensors")[1]["step"] == 10
     resumed = torchrun(tmp_path / "two", "--resume")
     assert resumed.returncode == 0, resumed.stderr

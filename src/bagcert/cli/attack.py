@@ -1,4 +1,4 @@
-"""`bagcert attack`: how many images are still right under the best patch that an attacker finds?"""
+"""`bagcert attack`: how many images are still classified correctly under the best patch that an attacker finds?"""
 
 import hashlib
 import json
@@ -20,30 +20,37 @@ from bagcert.rows.header import describe, fitting_dataset
 
 
 def attack(
-    model: Annotated[str, typer.Argument(help="a shipped model, or a folder written by `bagcert train`")],
-    patch: Annotated[str | None, typer.Option(metavar="HxW", help="default: the model's")] = None,
-    rule: Annotated[str | None, typer.Option(help="built for the patch; default: the model's")] = None,
-    data: Annotated[str | None, typer.Option(help="data set or folder; default: what the model was trained on")] = None,
+    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    patch: Annotated[str | None, typer.Option(metavar="HxW", help="patch; default: the model's")] = None,
+    rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
+    data: Annotated[str | None, typer.Option(help="data set or folder; default: the model's training data")] = None,
     split: Annotated[str, typer.Option(help="train, validation, train+validation or test")] = "test",
-    limit: Annotated[int | None, typer.Option(help="only the first images of the split", min=1)] = None,
-    steps: Annotated[int, typer.Option(help="of each descent", min=1)] = AttackSettings.steps,
-    step_size: Annotated[float, typer.Option(help="what a pixel moves in a step")] = AttackSettings.step_size,
-    restarts: Annotated[int, typer.Option(help="all but the first start at random pixels", min=1)] = 1,
-    places: Annotated[int, typer.Option(help="how many of the weakest placements are tried", min=1)] = 1,
-    sweep: Annotated[bool, typer.Option("--sweep", help="try every placement: for few images")] = False,
+    limit: Annotated[
+        int | None, typer.Option(help="number of images, the first ones of the split; default: all", min=1)
+    ] = None,
+    steps: Annotated[int, typer.Option(help="steps per descent", min=1)] = AttackSettings.steps,
+    step_size: Annotated[float, typer.Option(help="how far a pixel moves per step")] = AttackSettings.step_size,
+    restarts: Annotated[
+        int, typer.Option(help="descents per placement; all but the first start from random pixels", min=1)
+    ] = 1,
+    places: Annotated[int, typer.Option(help="number of placements to try, the weakest first", min=1)] = 1,
+    sweep: Annotated[bool, typer.Option("--sweep", help="try every placement; only for few images")] = False,
     paper_place: Annotated[
-        bool, typer.Option("--paper-place", help="the paper's weakest placement, not the certificate's")
+        bool, typer.Option("--paper-place", help="try the paper's weakest placement instead of the certificate's")
     ] = False,
     fixed_target: Annotated[
-        bool, typer.Option("--fixed-target", help="aim at one class, as the paper's text says, not at the closest")
+        bool,
+        typer.Option("--fixed-target", help="aim at one class throughout, as in the paper, instead of the closest"),
     ] = False,
-    seed: Annotated[int, typer.Option(help="of the random starts", min=0)] = 0,
-    out: Annotated[Path | None, typer.Option(help="the rows, one JSON line per image; continued if there")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    seed: Annotated[int, typer.Option(help="seed of the random starts", min=0)] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="file for the rows, one JSON line per image; continued if it exists")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
 ) -> None:
-    """Attack each image with patches; a certified one that changes its class is a broken proof (exit code 1)."""
+    """Attack images with patches; exit with code 1 if a certified image changes its class, which breaks the proof"""
     begun = time.monotonic()
     settings = AttackSettings(steps, step_size, restarts, places, sweep, paper_place, fixed_target, seed)
     defense = load(model, find_device(device, usual_device())).against(patch, rule)
@@ -68,13 +75,13 @@ def attack(
 
 
 def usual_path(header: dict[str, Any], settings: AttackSettings) -> Path:
-    """A name of its own for each question, so that the same command continues and another one does not collide."""
+    """A file name per question: the same command continues its rows, and other commands do not touch them."""
     question = hashlib.sha256(json.dumps([header, asdict(settings)]).encode()).hexdigest()[:8]
     return Path("rows") / f"{Path(str(header['model'])).name}-attack-{header['split']}-{question}.jsonl"
 
 
 def to_object(rows: AttackRows, seconds: float) -> dict[str, Any]:
-    """What `--json` prints; accuracies are fractions."""
+    """What `--json` prints. Accuracies are fractions."""
     header = rows.header
     return {
         "model": header["model"],
@@ -94,7 +101,7 @@ def to_object(rows: AttackRows, seconds: float) -> dict[str, Any]:
 
 
 def show(rows: AttackRows, result: dict[str, Any], path: Path) -> None:
-    """A table in percent."""
+    """Print a table in percent."""
     table = Table("patch", "rule", "clean %", "attacked %", "certified %")
     shares = (f"{100 * result[f'{key}_accuracy']:.2f}" for key in ("clean", "attacked", "certified"))
     table.add_row(result["patch"], result["rule"], *shares)

@@ -1,4 +1,4 @@
-"""`bagcert audit`: do the scores of this machine and program keep what the proofs assume?"""
+"""`bagcert audit`: does this machine and program compute scores as the proofs assume?"""
 
 import json
 from pathlib import Path
@@ -18,23 +18,27 @@ from bagcert.rows.header import fitting_dataset
 
 
 def audit(
-    model: Annotated[str, typer.Argument(help="a shipped model, or a folder written by `bagcert train`")],
-    backend: Annotated[str, typer.Option(help="torch, or onnx: the network as `bagcert export` writes it")] = "torch",
+    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    backend: Annotated[
+        str, typer.Option(help="torch, or onnx for the network as `bagcert export` writes it")
+    ] = "torch",
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
-    compiled: Annotated[bool, typer.Option("--compile", help="by torch.compile")] = False,
-    tf32: Annotated[bool, typer.Option("--tf32", help="on a GPU: convolutions by TF32, which no proof uses")] = False,
-    cudnn: Annotated[bool, typer.Option("--cudnn", help="on a GPU: float32 by cuDNN, which no proof uses")] = False,
-    images: Annotated[int, typer.Option(help="clean images of the test split to start from", min=2)] = 16,
-    out: Annotated[Path, typer.Option(help="the page")] = Path("audit.html"),
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    compiled: Annotated[bool, typer.Option("--compile", help="run the network by torch.compile")] = False,
+    tf32: Annotated[bool, typer.Option("--tf32", help="on a GPU: convolutions in TF32, which no proof uses")] = False,
+    cudnn: Annotated[
+        bool, typer.Option("--cudnn", help="on a GPU: float32 convolutions by cuDNN, which no proof uses")
+    ] = False,
+    images: Annotated[int, typer.Option(help="number of clean test images to start from", min=2)] = 16,
+    out: Annotated[Path, typer.Option(help="HTML page to write")] = Path("audit.html"),
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
 ) -> None:
-    """Compare scores bit for bit under patches, other batches and repetition; a violation is exit code 1."""
+    """Compare scores bit for bit under patches, other batches and repetition; exit with code 1 if a check fails"""
     defense = load(model, device)
     source = fitting_dataset(defense.card["data"]["name"], defense, data_dir).split("test")
     clean = next(source.batches(images, "cpu")).images
-    # An exported graph takes batches as they come; torch runs those of the defense.
+    # An exported graph takes batches as they come; torch runs batches of the defense's size.
     batch = 0 if backend == "onnx" else defense.batch_size
     program = Program(backend, device, dtype, compiled, batch=batch, tf32=tf32, cudnn=cudnn)
     with Console(stderr=True).status("auditing") as status:
@@ -60,7 +64,7 @@ def audit(
 
 
 def show(result: dict[str, Any], out: Path) -> None:
-    """A table of the checks, the guard bands, and what cures a violation."""
+    """Print a table of the checks, the guard bands, and what cures a violation."""
     console = Console(soft_wrap=True, highlight=False)
     table = Table("check", "compared", "moved", "largest", "result")
     for check in result["checks"]:

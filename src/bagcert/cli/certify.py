@@ -1,4 +1,4 @@
-"""`bagcert certify`: for each image of a split, is its class proven safe from any such patch?"""
+"""`bagcert certify`: for each image of a split, is its class proven safe from every such patch?"""
 
 import hashlib
 import json
@@ -18,21 +18,31 @@ from bagcert.rows.write import Plan, write_rows
 
 
 def certify(
-    model: Annotated[str, typer.Argument(help="a shipped model, or a folder written by `bagcert train`")],
-    data: Annotated[str | None, typer.Option(help="data set or folder; default: what the model was trained on")] = None,
+    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    data: Annotated[str | None, typer.Option(help="data set or folder; default: the model's training data")] = None,
     split: Annotated[str, typer.Option(help="train, validation, train+validation or test")] = "test",
     patch: Annotated[
-        list[str] | None, typer.Option(metavar="HxW", help="5x5, 2.4%, 5x5+2x12 or area:24; each on its own")
+        list[str] | None,
+        typer.Option(
+            metavar="HxW", help="patch such as 5x5, 2.4%, 5x5+2x12 or area:24; repeat for several; default: the model's"
+        ),
     ] = None,
-    rule: Annotated[list[str] | None, typer.Option(help="each with every patch; default: the model's")] = None,
-    limit: Annotated[int | None, typer.Option(help="only the first images of the split", min=1)] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="keep scores and weakest places beside the rows")] = False,
-    out: Annotated[Path | None, typer.Option(help="the rows, one JSON line per image; continued if there")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(help="rule, certified with every patch; repeat for several; default: the model's"),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="number of images, the first ones of the split; default: all", min=1)
+    ] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="store scores and weakest placements with the rows")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="file for the rows, one JSON line per image; continued if it exists")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
 ) -> None:
-    """Prove for each image that no patch changes its class; rows of an interrupted call are continued."""
+    """Certify a data set: prove for each image that no patch changes its class; repeat the command to continue it"""
     begun = time.monotonic()
     with joined_world() as world:
         defense = load(model, find_device(device, world.device))
@@ -56,19 +66,19 @@ def certify(
 
 
 def wanted(patches: list[str], rules: list[str]) -> list[Evaluation]:
-    """Every rule with every patch, each once."""
+    """Every rule with every patch, each pair once."""
     return list(dict.fromkeys(Evaluation(patch.strip(), rule.strip()) for patch in patches for rule in rules))
 
 
 def usual_path(header: dict[str, object], plan: Plan) -> Path:
-    """A name of its own for each question, so that the same command continues and another one does not collide."""
+    """A file name per question: the same command continues its rows, and other commands do not touch them."""
     question = json.dumps([header, plan.images, plan.scores, [str(entry) for entry in plan.evaluations]])
     name = Path(str(header["model"])).name
     return Path("rows") / f"{name}-{header['split']}-{hashlib.sha256(question.encode()).hexdigest()[:8]}.jsonl"
 
 
 def to_object(rows: Rows, seconds: float) -> dict[str, object]:
-    """What `--json` prints; accuracies are fractions, intervals 95 % (Wilson)."""
+    """What `--json` prints. Accuracies are fractions; intervals are 95 % (Wilson)."""
     results = summary(rows)
     return {
         "model": rows.model,

@@ -1,4 +1,4 @@
-"""`bagcert data`: bring a data set to this machine and check it."""
+"""`bagcert data`: fetch a data set and check it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,11 +14,13 @@ from bagcert.errors import UsageError
 
 def data(
     name: Annotated[str, Argument(help="cifar10, fashion-mnist, digits, or a folder with one sub-folder per class")],
-    data_dir: Annotated[Path | None, Option(help="default: BAGCERT_DATA, else ~/.cache/bagcert")] = None,
-    resize: Annotated[int, Option(help="folders: scale the shorter side to this; 0 keeps the size")] = 256,
-    crop: Annotated[int, Option(help="folders: side of the square that is cut out")] = 224,
+    data_dir: Annotated[
+        Path | None, Option(help="folder of the data sets; default: BAGCERT_DATA, else ~/.cache/bagcert")
+    ] = None,
+    resize: Annotated[int, Option(help="for folders: length to scale the shorter side to; 0 keeps the size")] = 256,
+    crop: Annotated[int, Option(help="for folders: side of the square to cut out")] = 224,
 ) -> None:
-    """Fetch a data set if need be, read all of it, and say what it holds."""
+    """Fetch a data set if needed, read all of it, and print what it holds"""
     console = Console(highlight=False, soft_wrap=True)
     if name == "cifar10":
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
@@ -34,7 +36,7 @@ def data(
 
 
 def summary(dataset: Dataset) -> str:
-    """Two lines: what the images are, and how many each split has."""
+    """Two lines: what the images are, and how many images each split has."""
     height, width = dataset.image_size
     facts = f"{dataset.name}: {len(dataset.classes)} classes, {dataset.channels}x{height}x{width}"
     return f"{facts}, SHA-256 {dataset.digest[:16]}\n{', '.join(split_sizes(dataset))}"

@@ -1,4 +1,4 @@
-"""`bagcert demo`: from nothing to a report, in minutes on two CPU cores."""
+"""`bagcert demo`: from nothing to a report in minutes, on two CPU cores."""
 
 import shlex
 import sys
@@ -31,7 +31,7 @@ from bagcert.training.sync import Stopped
 
 
 class Scene(NamedTuple):
-    """What the demo shows: a model, and patches besides the one on its card."""
+    """What the demo shows: a model, and patches in addition to the one on its card."""
 
     model: str
     patches: tuple[str, ...]
@@ -43,12 +43,12 @@ DIGIT_PATCHES = ("1x2", "2x1", "2x2")
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="the folder for rows and report; a stopped demo goes on there")] = Path(
+    out: Annotated[Path, typer.Option(help="folder for rows and report; a stopped demo continues there")] = Path(
         "demo"
     ),
-    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
 ) -> None:
-    """Certify 1,000 images with a shipped model, attack 50 of them, and write a report."""
+    """Certify 1,000 images with a shipped model, attack 50 of them, and write a report"""
     begun = time.monotonic()
     console = Console(highlight=False, soft_wrap=True)
     scene = find_scene(console, out, data_dir)
@@ -59,7 +59,7 @@ def demo(
     header = describe(scene.model, defense, dataset, "test")
 
     images = min(CERTIFIED, len(source))
-    console.print(f"2/4 certify {images:,} images: is any patch able to change the class?")
+    console.print(f"2/4 certify {images:,} images: can any patch change the class?")
     evaluations = [Evaluation(each, rule) for each in (patch, *scene.patches)]
     rows, attacked = out / "rows.jsonl", out / "attack.jsonl"
     with continued(rows), counted("certifying", images) as after_batch:
@@ -80,11 +80,11 @@ def demo(
     inputs = read_inputs([rows, attacked])
     page = write_report(build(inputs, data_dir), inputs, out / "report")
     console.print(f"done in {time.monotonic() - begun:.0f} s; open {page.resolve()}")
-    console.print(f"to check every certificate again with separate code: bagcert verify {rows}")
+    console.print(f"to check every certificate with separate code: bagcert verify {rows}")
 
 
 def find_scene(console: Console, out: Path, data_dir: Path | None) -> Scene:
-    """The shipped model where its data can be had, else digits, trained on the spot."""
+    """The shipped model if its data can be fetched, else a network for digits, trained on the spot."""
     console.print("1/4 data: CIFAR-10")
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     try:
@@ -93,13 +93,13 @@ def find_scene(console: Console, out: Path, data_dir: Path | None) -> Scene:
         return SHIPPED
     except UsageError as error:
         console.print(
-            f"    CIFAR-10 is out of reach ({error}); using 8x8 digits, with a network trained now", markup=False
+            f"    no CIFAR-10 ({error}); using 8x8 digits instead, with a network trained on the spot", markup=False
         )
     run = out / "digits"
     if not RunFolder(run).config.exists():
         try:
             train_recipe(load_recipe("digits", ()), RunOptions(out=run, resume=RunFolder(run).checkpoint.exists()))
         except Stopped:
-            console.print(f"stopped; to go on: bagcert {shlex.join(sys.argv[1:])}")
+            console.print(f"stopped; to continue: bagcert {shlex.join(sys.argv[1:])}")
             raise typer.Exit(130) from None
     return Scene(str(run), DIGIT_PATCHES)

@@ -14,19 +14,21 @@ from bagcert.program import versions
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="a shipped model, or a folder written by `bagcert train`")],
-    out: Annotated[Path, typer.Option(help="the graph, ending in .onnx")],
-    patch: Annotated[str | None, typer.Option(metavar="HxW", help="default: the model's")] = None,
-    rule: Annotated[str | None, typer.Option(help="built for the patch; default: the model's")] = None,
-    slack: Annotated[int, typer.Option(help="guard band: units that each fixed-point score may be off", min=0)] = 0,
-    uncertain: Annotated[float, typer.Option(help="guard band: votes whose logit is this close to 0", min=0)] = 0.0,
+    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    out: Annotated[Path, typer.Option(help="file for the graph, ending in .onnx")],
+    patch: Annotated[str | None, typer.Option(metavar="HxW", help="patch; default: the model's")] = None,
+    rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
+    slack: Annotated[int, typer.Option(help="guard band: how many units each fixed-point score may be off", min=0)] = 0,
+    uncertain: Annotated[
+        float, typer.Option(help="guard band: votes whose logit is this close to 0 are uncertain", min=0)
+    ] = 0.0,
 ) -> None:
-    """Write one graph from pixels to class, certificate and weakest place; onnxruntime alone runs it."""
+    """Write one ONNX graph from pixels to class, certificate and weakest placement; it needs only onnxruntime"""
     need_onnx()
     from bagcert.onnx.export import export_defense
 
     if out.suffix != ".onnx":
-        raise UsageError(f"expected --out to end in .onnx, got {out}; name it so")
+        raise UsageError(f"The name of --out must end in .onnx, but is {out}.")
     defense = load(model).against(patch, rule)
     guard = GuardBand(slack, uncertain)
     digest = defense.card["weights_sha256"]

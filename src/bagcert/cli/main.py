@@ -21,7 +21,7 @@ from bagcert.errors import UsageError
 
 app = typer.Typer(
     name="bagcert",
-    help="Image classifiers whose decisions are proven safe from adversarial patches.",
+    help="Image classifiers whose decisions are proven safe from adversarial patches",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -41,7 +41,7 @@ app.command()(demo)
 
 
 def main() -> None:
-    """Run the command line; a caller's mistake is one line on stderr and exit code 2."""
+    """Run the command line. A caller's mistake becomes one line on stderr and exit code 2."""
     try:
         app()
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""`bagcert models`: what comes with the package, and what each model was measured to prove."""
+"""`bagcert models`: the models that come with the package, and what each one proves."""
 
 from typing import Annotated
 
@@ -11,9 +11,9 @@ from bagcert.defense import card, shipped_models
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(help="show the whole card of this model")] = None,
+    name: Annotated[str | None, typer.Argument(help="model whose card to show")] = None,
 ) -> None:
-    """List the shipped models, or show the card of one."""
+    """List the shipped models, or show the card of one of them"""
     if name is not None:
         show_card(name, card(name))
         return

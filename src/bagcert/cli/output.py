@@ -21,7 +21,7 @@ from bagcert.rows.format import Rows, summary
 
 @contextmanager
 def counted(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr; the function it hands out is told of each part that is done."""
+    """A progress bar on stderr. Call the function it yields with the number of items done."""
     columns = (what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True, quiet=quiet), transient=True) as progress:
         task = progress.add_task("", total=total)
@@ -30,25 +30,25 @@ def counted(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[in
 
 @contextmanager
 def continued(path: Path, quiet: bool = False) -> Iterator[None]:
-    """Ctrl-C keeps the rows so far and says how to continue."""
+    """On Ctrl-C, keep the rows so far and print how to continue."""
     try:
         yield
     except KeyboardInterrupt:
         if not quiet:
             again = shlex.join(sys.argv[1:])
-            typer.echo(f"stopped; the rows so far are in {path}; to go on: bagcert {again}", err=True)
+            typer.echo(f"stopped; the rows so far are in {path}; to continue: bagcert {again}", err=True)
         raise typer.Exit(130) from None
 
 
 def rows_path(out: Path) -> Path:
-    """The path that a caller named for rows."""
+    """The path that the caller chose for rows."""
     if out.suffix != ".jsonl":
-        raise UsageError(f"expected --out to end in .jsonl, got {out}; `bagcert report` writes pages")
+        raise UsageError(f"The name of --out must end in .jsonl, but is {out}. For a page, use `bagcert report`.")
     return out
 
 
 def show_certified(rows: Rows, defense: Defense, seconds: float) -> None:
-    """A table in percent."""
+    """Print a table in percent."""
     table = Table("patch", "rule", "clean %", "certified %", "95 %", "answered %")
     for entry, result in zip(rows.results, summary(rows), strict=True):
         low, high = result["interval"]
@@ -65,7 +65,7 @@ def show_certified(rows: Rows, defense: Defense, seconds: float) -> None:
 
 
 def show_card(name: str, card: dict[str, Any]) -> None:
-    """One model: where it comes from, and its accuracies on the whole test set."""
+    """Print how a model was trained, and its accuracies on the whole test set."""
     console = Console()
     console.print(f"[bold]{name}[/bold]: {card['command']}")
     console.print(
@@ -80,7 +80,7 @@ def show_card(name: str, card: dict[str, Any]) -> None:
 
 
 def report_unsound(rows: AttackRows, path: Path) -> None:
-    """Name every certified image that changed its class, in red, and exit with 1 if there is one."""
+    """Print every certified image that changed its class, in red, and exit with 1 if there is one."""
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     broken = rows.flips_of_certified.tolist()
     for image in broken:

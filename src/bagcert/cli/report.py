@@ -1,4 +1,4 @@
-"""`bagcert report`: rows in, one page out."""
+"""`bagcert report`: from rows to one page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +11,11 @@ from bagcert.report.page import build, write_report
 
 def report(
     rows: Annotated[
-        list[Path], typer.Argument(help="files of `bagcert certify` and `bagcert attack`, of one data set")
+        list[Path], typer.Argument(help="files written by `bagcert certify` and `bagcert attack`, of one data set")
     ],
-    out: Annotated[Path, typer.Option(help="the folder to write the page, tables and figures to")] = Path("report"),
-    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept, for the gallery")] = None,
+    out: Annotated[Path, typer.Option(help="folder for the page, tables and figures")] = Path("report"),
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets, for the gallery")] = None,
 ) -> None:
-    """Make a self-contained page of rows, with tables (Markdown, LaTeX) and figures (SVG, PNG) beside it."""
+    """Write rows as a self-contained page, with tables (Markdown, LaTeX) and figures (SVG, PNG) beside it"""
     inputs = read_inputs(rows)
     typer.echo(f"wrote {write_report(build(inputs, data_dir), inputs, out)}")

@@ -1,4 +1,4 @@
-"""`bagcert serve`: a model behind HTTP, whose answers carry their proofs."""
+"""`bagcert serve`: a model behind HTTP whose answers come with their proofs."""
 
 import ipaddress
 import socket
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from bagcert.server.model import Model
     from bagcert.server.samples import Sample
 
-SHUTDOWN_SECONDS = 180  # for what was accepted: more than any request may take
-LOOKED_AT = 256  # test images, for a sample of each class
-CONNECTIONS = 1024  # open at once, with or without a request
+SHUTDOWN_SECONDS = 180  # to finish accepted requests: more than any may take
+LOOKED_AT = 256  # test images from which to pick a sample of each class
+CONNECTIONS = 1024  # open at the same time, with or without a request
 SETTINGS: dict[str, Any] = {
     **{"log_level": "warning", "access_log": False, "server_header": False},
     **{"timeout_graceful_shutdown": SHUTDOWN_SECONDS, "limit_concurrency": CONNECTIONS},
@@ -32,19 +32,24 @@ SETTINGS: dict[str, Any] = {
 
 
 def serve(
-    model: Annotated[str, typer.Argument(help="a shipped model, or a folder written by `bagcert train`")],
-    host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0: all of this machine's")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    host: Annotated[
+        str, typer.Option(help="address to listen on; 0.0.0.0: all addresses of this machine")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port to listen on; 0: any free one", min=0, max=65535)] = 8000,
     token: Annotated[
-        str | None, typer.Option(envvar="BAGCERT_TOKEN", help="requests must say 'Authorization: Bearer TOKEN'")
+        str | None,
+        typer.Option(envvar="BAGCERT_TOKEN", help="secret that requests must send as 'Authorization: Bearer TOKEN'"),
     ] = None,
-    patch: Annotated[str | None, typer.Option(metavar="HxW", help="default: the model's")] = None,
-    rule: Annotated[str | None, typer.Option(help="built for the patch; default: the model's")] = None,
-    backend: Annotated[str, typer.Option(help="torch, or onnx: faster; proofs hold for its own arithmetic")] = "torch",
-    threads: Annotated[int | None, typer.Option(help="of the model; default: the cores", min=1)] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept, for samples")] = None,
+    patch: Annotated[str | None, typer.Option(metavar="HxW", help="patch; default: the model's")] = None,
+    rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
+    backend: Annotated[
+        str, typer.Option(help="torch or onnx; onnx is faster, and proofs hold for its own arithmetic")
+    ] = "torch",
+    threads: Annotated[int | None, typer.Option(help="threads of the model; default: one per core", min=1)] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets, for samples")] = None,
 ) -> None:
-    """Answer pictures with their class and its proof; stop with Ctrl-C, and what was accepted is answered."""
+    """Serve a model over HTTP: each picture gets its class and the proof; Ctrl-C stops after the accepted requests"""
     need_serving()
     import uvicorn
 
@@ -53,43 +58,43 @@ def serve(
 
     if token is not None and not (token and token.isascii() and token.isprintable()):
         raise UsageError(
-            "expected a token of printable ASCII characters, got an empty or another one; "
-            "leave out --token and BAGCERT_TOKEN, or choose one"
+            "The token must be one or more printable ASCII characters. "
+            "Choose another, or leave out --token and BAGCERT_TOKEN."
         )
-    warnings.filterwarnings("ignore", module="PIL")  # its remarks on strangers' metadata
+    warnings.filterwarnings("ignore", module="PIL")  # its remarks on the metadata of uploaded pictures
     if threads is not None:
         torch.set_num_threads(threads)
-    with listen(host, port) as listening:  # first: while the model is loaded, connections wait, and are not turned away
+    with listen(host, port) as listening:  # first: connections wait while the model loads, instead of being refused
         defense = load(model).against(patch, rule)
         defense.check()
         about = {"weights_sha256": str(defense.card["weights_sha256"]), "version": versions()["bagcert"]}
         served = Model(Path(model).name, defense, Program(backend, batch=defense.batch_size), about)
         app = build_app(served, sample_pictures(str(defense.card["data"]["name"]), served, data_dir), token=token)
         announce(served, listening, open_to_all=token is None)
-        with suppress(KeyboardInterrupt):  # raised again by uvicorn once all is answered
+        with suppress(KeyboardInterrupt):  # uvicorn raises it again once everything is answered
             uvicorn.Server(uvicorn.Config(app, **SETTINGS)).run(sockets=[listening])
 
 
 def announce(served: "Model", listening: socket.socket, open_to_all: bool) -> None:
-    """What is served, by which arithmetic, and where."""
+    """Print what is served, by which arithmetic, and where."""
     defense, (host, port) = served.defense, listening.getsockname()[:2]
     typer.echo(f"{served.name}: {defense.threat.describe()}, {defense.rule.name}; scores by {served.program}")
     typer.echo(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
     if open_to_all and not ipaddress.ip_address(host).is_loopback:
-        typer.echo("anyone who can reach this address may use it; --token asks who it is", err=True)
+        typer.echo("anyone who can reach this address may use it; to require a secret, add --token", err=True)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The socket that connections come to."""
+    """The socket to listen on."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
-        raise UsageError(f"expected a free address, got {host}:{port} ({reason}); choose another --port") from error
+        raise UsageError(f"Cannot listen on {host}:{port}: {reason}. Choose another --port.") from error
 
 
 def sample_pictures(data: str, served: "Model", data_dir: Path | None) -> "list[Sample]":
-    """Test images of the model's data set, all classes among them, if it is on this machine; else drawn ones."""
+    """Test images of the model's data set, from all classes, if it is on this machine; else drawn ones."""
     from bagcert.server.samples import COUNT, Sample, drawn_samples
 
     try:
@@ -105,14 +110,14 @@ def sample_pictures(data: str, served: "Model", data_dir: Path | None) -> "list[
 
 
 def varied(labels: list[int], count: int) -> list[int]:
-    """So many of the images, in their order: the first of each class, then whatever comes first."""
+    """Positions of `count` images, in order: the first of each class, then the first of the rest."""
     first = [index for index, label in enumerate(labels) if label not in labels[:index]]
     return sorted([*first, *(index for index in range(len(labels)) if index not in first)][:count])
 
 
 def first_images(data: str, count: int, data_dir: Path | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-    """uint8 [n c h w] with labels and the names of classes."""
-    if data == "cifar10":  # one file of six: the server is up sooner
+    """The first test images as uint8 [n c h w], their labels, and the names of the classes."""
+    if data == "cifar10":  # read one file instead of six, so that the server starts sooner
         content = cifar10.read_batch(cifar10.batch_folder(data_folder(data_dir)) / "test_batch.bin")
         arrays = cifar10.to_arrays(content)
         return arrays.images[:count].clone(), arrays.labels[:count], cifar10.CLASSES

@@ -1,4 +1,4 @@
-"""`bagcert train`: a recipe in, a run folder out."""
+"""`bagcert train`: from a recipe to a run folder."""
 
 import json
 import os
@@ -17,22 +17,27 @@ from bagcert.training.sync import Stopped
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="a shipped recipe such as fast-cifar10, or a TOML file")],
+    recipe: Annotated[str, typer.Argument(help="shipped recipe such as fast-cifar10, or TOML file")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="change one value of the recipe")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="SECTION.KEY=VALUE", help="change of one value of the recipe; repeat for several"
+        ),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="measure the speed, then train as long as fits", min=0)] = None,
-    out: Annotated[Path | None, typer.Option(help="the run folder; runs/RECIPE if not given")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on from the checkpoint in the run folder")] = False,
+    minutes: Annotated[
+        float | None, typer.Option(help="time limit: measure the speed, then train as many steps as fit", min=0)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="run folder; default: runs/RECIPE")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="continue from the checkpoint in the run folder")] = False,
     data: Annotated[
-        str | None, typer.Option(help="instead of the recipe's data set: a folder with train/CLASS/* and val/CLASS/*")
+        str | None, typer.Option(help="folder with train/CLASS/* and val/CLASS/* instead of the recipe's data set")
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="leave out images that cannot be read")] = False,
-    seed: Annotated[int, typer.Option(help="all randomness follows from it")] = 0,
+    seed: Annotated[int, typer.Option(help="seed of all randomness")] = 0,
     final: Annotated[bool, typer.Option("--final", help="train on the validation images too")] = False,
 ) -> None:
-    """Train a network whose decisions can be certified."""
+    """Train a network whose decisions can be certified"""
     folder = out or Path("runs") / Path(recipe).stem
     order = RunOptions(out=folder, data_dir=data_dir, seed=seed, minutes=minutes, final=final, resume=resume)
     try:
@@ -41,7 +46,7 @@ def train(
     except Stopped:
         if os.environ.get("RANK", "0") == "0":
             again = [word for word in sys.argv[1:] if word != "--resume"]
-            typer.echo(f"stopped; to go on: bagcert {shlex.join([*again, '--resume'])}")
+            typer.echo(f"stopped; to continue: bagcert {shlex.join([*again, '--resume'])}")
         raise typer.Exit(130) from None
     if os.environ.get("RANK", "0") == "0":
         typer.echo(f"wrote {RunFolder(folder).weights}")

@@ -1,4 +1,4 @@
-"""`bagcert verify`: does every stored certificate follow from the stored scores?"""
+"""`bagcert verify`: does every stored certificate follow from its stored scores?"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +14,9 @@ SHOWN = 20
 
 
 def verify(
-    rows: Annotated[Path, typer.Argument(help="rows written by `bagcert certify --scores`")],
+    rows: Annotated[Path, typer.Argument(help="file written by `bagcert certify --scores`")],
 ) -> None:
-    """Check every certificate again with separate, plain and slow code; exit code 1 if any does not hold."""
+    """Check every certificate with separate, plain and slow code; exit with code 1 if any does not hold"""
     with counted("verifying", len(parse_lines(rows).images)) as after_image:
         verdict = verify_rows(rows, after_image)
     for line in words(verdict):
@@ -26,14 +26,14 @@ def verify(
 
 
 def words(verdict: Verdict) -> list[str]:
-    """What was checked, under which assumptions, and what does not hold."""
+    """What was checked, what was taken as given, and what does not hold."""
     header, footprint = verdict.header, verdict.header["footprint"]
     low, high = header["scores"]["bounds"]
     lines = [
         f"checked {verdict.certificates} certificates of {verdict.images} images from their stored scores",
         f"taken as given: weights {header['weights_sha256'][:12]} gave these scores, in {low}..{high} for any image, "
         f"{sight(footprint)}; labels and names of classes are those of the data",
-        "not looked at: rivals and weakest places, which pictures show and no proof needs",
+        "not checked: rivals and weakest placements, which no proof needs",
     ]
     if not verdict.problems:
         return [*lines, "all hold, and so do the accuracies"]
@@ -47,9 +47,9 @@ def words(verdict: Verdict) -> list[str]:
 
 
 def sight(footprint: dict[str, Any]) -> str:
-    """What each score is said to see, in words."""
+    """What each score sees according to the rows, in words."""
     if "hidden" in footprint:
-        return "each of a view that is not shown what the rows name; views at the upper end agree for any image"
+        return "each from a view that hides what the rows name; views at the upper end agree for any image"
     field = "x".join(map(str, field_of(footprint) if "layers" in footprint else footprint["kept"]))
     by = f"by {len(footprint['layers'])} layers" if "layers" in footprint else "of its own ablated image"
     return f"each seeing {field} pixels {by}"
