@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bagcert.attacks.descent import Clean, Descent, Runs
-from bagcert.attacks.goals import Aim, goal_for
+from bagcert.attacks.goals import Aim, goal_for, need_goal
 from bagcert.attacks.placements import Placements, first_where_steep, paper_leads, weakest_placements
 from bagcert.attacks.settings import Attackable, AttackSettings
 from bagcert.attacks.windows import Windows, window_size
@@ -47,6 +47,7 @@ def attack(
     Images that are wrong already, by `labels`, are left alone, unless they are certified: a wrong answer may not change
     either.
     """
+    need_goal(defense.rule)
     wanted = settings or AttackSettings()
     device = next(defense.scorer.parameters()).device
     scores = defense.scores(images)
@@ -60,12 +61,12 @@ def attack(
     clean = Clean(images, soft_scores(defense, images), scores.values, certificate.predicted)
     regions = defense.scorer.footprint.regions(defense.threat).maximal().to(device)
     every = wanted.sweep or defense.scorer.alike
-    places = Placements.of(defense.threat, defense.scorer.footprint, every).to(device)
+    placements = Placements.of(defense.threat, defense.scorer.footprint, every).to(device)
     descent = Descent(defense, wanted, clean, regions)
-    plan = Plan.ranked(defense, wanted, places, scores, clean, certificate).of(chosen.nonzero().flatten())
-    runs = try_all(descent, plan, places)
+    attempts = Attempts.ranked(defense, wanted, placements, scores, clean, certificate).of(chosen.nonzero().flatten())
+    runs = try_all(descent, attempts, placements)
     found = descent.flips
-    placement = torch.where(found.place[:, None] >= 0, places.regions.placements[found.place.clamp(min=0)], -1)
+    placement = torch.where(found.place[:, None] >= 0, placements.regions.placements[found.place.clamp(min=0)], -1)
     return Attacked(found.images, certificate, found.attacked, placement, runs)
 
 
@@ -84,10 +85,10 @@ def lead_slopes(defense: Attackable, images: Images, predicted: Tensor) -> Image
     return slopes
 
 
-def gains(defense: Attackable, clean: Clean, places: Placements) -> Tensor:
+def gains(defense: Attackable, clean: Clean, placements: Placements) -> Tensor:
     """How much each placement can lower the predicted class's lead, by the slope at the clean image: [b n]."""
-    every = torch.arange(len(places.regions), device=clean.images.device)
-    painted = places.pixels(every, defense.scorer.footprint.image_size)
+    every = torch.arange(len(placements.regions), device=clean.images.device)
+    painted = placements.pixels(every, defense.scorer.footprint.image_size)
     parts = []
     for images, predicted in zip(clean.images.split(64), clean.predicted.split(64), strict=True):  # type: ignore[no-untyped-call]
         slope = lead_slopes(defense, images, predicted)
@@ -97,7 +98,7 @@ def gains(defense: Attackable, clean: Clean, places: Placements) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Attempts:
     """Attacks in the order they are tried: all images at their weakest place first."""
 
     image: Tensor  # int64 [n]
@@ -109,63 +110,64 @@ class Plan:
     def ranked(
         defense: Attackable,
         settings: AttackSettings,
-        places: Placements,
+        placements: Placements,
         scores: IntegerScores,
         clean: Clean,
         certificate: Certificate,
-    ) -> "Plan":
+    ) -> "Attempts":
         """Every image of the batch, restart after restart, each from the weakest place on."""
         assert certificate.weakest_class is not None
         if settings.paper_place:
-            leads = paper_leads(scores, certificate.predicted, places.regions)
+            leads = paper_leads(scores, certificate.predicted, placements.regions)
         else:
             rival = certificate.weakest_class
-            leads = defense.rule.leads(scores, certificate.predicted, places.regions, rival)
+            leads = defense.rule.leads(scores, certificate.predicted, placements.regions, rival)
         if defense.scorer.alike:
-            leads = first_where_steep(leads, gains(defense, clean, places))
+            leads = first_where_steep(leads, gains(defense, clean, placements))
         place, rival = weakest_placements(leads, leads.shape[2] if settings.sweep else settings.places)
         count, ranks = place.shape
         image = torch.arange(count, device=place.device).repeat(ranks)
         restart = torch.arange(settings.restarts, device=place.device).repeat_interleave(count * ranks)
         each = (part.repeat(settings.restarts) for part in (image, place.T.flatten(), rival.T.flatten()))
         image, place, rival = each
-        return Plan(image, place, rival, restart)
+        return Attempts(image, place, rival, restart)
 
-    def select(self, kept: Tensor) -> "Plan":
-        return Plan(self.image[kept], self.place[kept], self.rival[kept], self.restart[kept])
+    def select(self, kept: Tensor) -> "Attempts":
+        return Attempts(self.image[kept], self.place[kept], self.rival[kept], self.restart[kept])
 
-    def of(self, images: Tensor) -> "Plan":
+    def of(self, images: Tensor) -> "Attempts":
         return self.select(torch.isin(self.image, images))
 
 
-def try_all(descent: Descent, plan: Plan, places: Placements) -> int:
-    """Run the plan in pieces, leaving out what images that have flipped no longer need; returns the number of runs."""
+def try_all(descent: Descent, attempts: Attempts, placements: Placements) -> int:
+    """Run them in pieces, without those of images that have flipped already; returns the number of runs."""
     generator = torch.Generator().manual_seed(descent.settings.seed)
-    pixels = at_once(PIXELS_AT_ONCE, plan.image.device)
+    pixels = at_once(PIXELS_AT_ONCE, attempts.image.device)
     runs = 0
-    while len(plan.image):
-        sizes = places.regions.placements[plan.place, 2:]
+    while len(attempts.image):
+        sizes = placements.regions.placements[attempts.place, 2:]
         same = (sizes == sizes[0]).all(dim=1)  # windows of one size
         height, width = window_size(descent.defense.scorer, (int(sizes[0, 0]), int(sizes[0, 1])))
         count = max(1, pixels // (height * width))
         taken = same & (same.cumsum(dim=0) <= count)
-        now = plan.select(taken)
-        start(descent, now, places, generator)
+        now = attempts.select(taken)
+        start(descent, now, placements, generator)
         runs += len(now.image)
-        plan = plan.select(~taken)
-        plan = plan.select(~descent.flips.of(plan.image))
+        attempts = attempts.select(~taken)
+        attempts = attempts.select(~descent.flips.of(attempts.image))
     return runs
 
 
-def start(descent: Descent, plan: Plan, places: Placements, generator: torch.Generator) -> None:
+def start(descent: Descent, attempts: Attempts, placements: Placements, generator: torch.Generator) -> None:
     """Run attacks whose patches have one size."""
     scorer, clean = descent.defense.scorer, descent.clean
-    boxes = places.regions.placements[plan.place]
-    painted = places.pixels(plan.place, scorer.footprint.image_size)
-    windows = Windows.around(scorer, painted, places.regions.masks(plan.place), boxes)
-    aim = Aim(clean.predicted[plan.image], plan.rival if descent.settings.fixed_target else None)
+    painted = placements.pixels(attempts.place, scorer.footprint.image_size)
+    windows = Windows.around(
+        scorer, painted, placements.regions.masks(attempts.place), placements.regions.placements[attempts.place]
+    )
+    aim = Aim(clean.predicted[attempts.image], attempts.rival if descent.settings.fixed_target else None)
     goal = goal_for(descent.defense.rule, aim, descent.regions)
-    pixels = windows.cut(clean.images[plan.image])
+    pixels = windows.cut(clean.images[attempts.image])
     noise = torch.rand(pixels.shape, generator=generator).to(pixels.device)
-    random = windows.painted & (plan.restart > 0)[:, None, None, None]
-    descent.descend(Runs(plan.image, plan.place, windows, goal), torch.where(random, noise, pixels))
+    random = windows.painted & (attempts.restart > 0)[:, None, None, None]
+    descent.descend(Runs(attempts.image, attempts.place, windows, goal), torch.where(random, noise, pixels))

@@ -139,10 +139,15 @@ def others(totals: Tensor, classes: Tensor) -> Tensor:
     return totals.scatter(1, index, float("-inf"))
 
 
-def goal_for(rule: Rule, aim: Aim, regions: Regions) -> Goal:
-    """The goal against a rule; one without a row in GOALS is refused."""
+def need_goal(rule: Rule) -> None:
+    """Refuse a rule that no attack is made for."""
     if rule.name not in GOALS:
         raise UsageError(f"expected a rule in {', '.join(GOALS)} to attack, got '{rule.name}'; add its row to GOALS")
+
+
+def goal_for(rule: Rule, aim: Aim, regions: Regions) -> Goal:
+    """The goal against a rule."""
+    need_goal(rule)
     return GOALS[rule.name](rule, aim, regions)
 
 

@@ -32,15 +32,15 @@ class Windows:
     piecewise: bool  # only the scores in R(l) are computed
 
     @staticmethod
-    def around(scorer: Scorer, painted: Tensor, reached: Tensor, boxes: Tensor) -> "Windows":
-        """The windows of patches painted [n h w] inside boxes [n 4] of one size, that reach the outputs [n i j]."""
+    def around(scorer: Scorer, painted: Tensor, reached: Tensor, placements: Tensor) -> "Windows":
+        """The windows of patches painted [n h w] at placements [n 4] of one size, that reach the outputs [n i j]."""
         image, cropped = scorer.footprint.image_size, scorer.croppable
-        size = window_size(scorer, (int(boxes[0, 2]), int(boxes[0, 3])))
+        size = window_size(scorer, (int(placements[0, 2]), int(placements[0, 3])))
         lines = []  # rows and columns of each window
         for axis in (0, 1):
-            start = boxes[:, axis] - (scorer.footprint.receptive_field[axis] - 1)
+            start = placements[:, axis] - (scorer.footprint.receptive_field[axis] - 1)
             start = start.clamp(min=0).clamp(max=image[axis] - size[axis])
-            lines.append(start[:, None] + torch.arange(size[axis], device=boxes.device))
+            lines.append(start[:, None] + torch.arange(size[axis], device=placements.device))
         pixels = (lines[0][:, :, None] * image[1] + lines[1][:, None, :]).flatten(1)
         reached = crop(reached[:, None], pixels, size) if cropped else reached[:, None]
         return Windows(pixels, size, crop(painted[:, None], pixels, size), reached, cropped, scorer.piecewise)

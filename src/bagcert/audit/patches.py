@@ -48,10 +48,10 @@ def adversarial(defense: Defense, images: Images) -> Iterator[Painted]:
 
 def filled(defense: Defense, images: Images, fills: list[Images]) -> Iterator[Painted]:
     """The images with the pixels of each fill, at each of a small set of placements."""
-    places = Placements.of(defense.threat, defense.scorer.footprint, every=True).to(images.device)
-    chosen = spread(places.regions.placements)
-    pixels = places.pixels(chosen, defense.threat.image_size)
-    for paint, reached in zip(pixels, places.regions.masks(chosen), strict=True):
+    placements = Placements.of(defense.threat, defense.scorer.footprint, every=True).to(images.device)
+    chosen = spread(placements.regions.placements)
+    pixels = placements.pixels(chosen, defense.threat.image_size)
+    for paint, reached in zip(pixels, placements.regions.masks(chosen), strict=True):
         for fill in fills:
             yield Painted(torch.where(paint, fill, images), ~reached[None, None])
 

@@ -26,7 +26,7 @@ class Certificate:
     is proven to survive the worst attack, in score units; an image is certified exactly if it is above 0.
     `weakest_region` is the placement where that bound is lowest (row, column, height, width in pixels),
     `second_region` the second mask of a rule with pairs, `weakest_class` the rival that comes closest. The last four
-    are None unless asked for.
+    are None unless asked for; so may be what only some rules have, such as an alert (`each` carries any field along).
     """
 
     predicted: Tensor  # int64 [b], as all numbers here

@@ -1,4 +1,4 @@
-"""Region scorers: networks whose scores at one position see only a small part of the image.
+"""Networks from images to score maps, score steps, weights on disk: one file per kind, one row in `NETWORKS`.
 
 May import: config, errors, files, program, shapes, threats.
 """

@@ -51,7 +51,11 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Footprint:
-    """R: from a placement of the patch to the outputs it can reach."""
+    """R: from a placement of the patch to the outputs it can reach.
+
+    Score maps of networks with different receptive fields fit one grid, one map below the other: each network is then a
+    branch whose `rows` are empty for the outputs of the others, and every output keeps its own footprint.
+    """
 
     branches: tuple[Branch, ...]
 

@@ -1,1 +1,4 @@
-"""A second opinion on stored certificates: plain, slow code that shares nothing with rules/ and threats/."""
+"""A second opinion on stored certificates: plain, slow code that shares nothing with rules/ and threats/.
+
+A rule is one row in `conditions.CONDITIONS`.
+"""
