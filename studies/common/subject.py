@@ -1,10 +1,8 @@
-"""Certify or attack a model and keep the rows, gzipped, where the figures look for them."""
+"""Certify or attack a model and keep the rows, packed, where the figures look for them."""
 
-import gzip
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,12 @@ import torch
 from bagcert.attacks import AttackSettings
 from bagcert.data import Source
 from bagcert.defense import Defense, load
-from bagcert.files import write_atomically
 from bagcert.program import usual_device
 from bagcert.rows.attacked import AttackRows, read_attack_rows, write_attack_rows
-from bagcert.rows.format import Evaluation, Rows, read_rows, read_texts
+from bagcert.rows.certified import Rows, read_rows
+from bagcert.rows.format import Evaluation, meta_path, read_meta, rows_name
 from bagcert.rows.header import describe, fitting_dataset
+from bagcert.rows.resume import store
 from bagcert.rows.write import Plan, write_rows
 
 
@@ -50,14 +49,15 @@ class Subject:
         """Rows of an attack on the first images, unless they are there."""
         if not self.is_in(out):
             defense = self.defense.against(evaluation.patch, evaluation.rule)
-            facts = {**self.header, **asdict(evaluation), "images": min(images, len(self.source))}
+            facts = {**self.header, "images": min(images, len(self.source))}
             with packed(work, out) as plain:
                 write_attack_rows(plain, defense, self.source, facts, settings)
         return read_attack_rows(out)
 
     def is_in(self, path: Path) -> bool:
         """Are these rows of the same weights? A retrained model needs new rows."""
-        return path.exists() and first_line(path)["weights_sha256"] == self.header["weights_sha256"]
+        there = path.exists() and meta_path(path).exists()
+        return there and bool(read_meta(path).header["weights_sha256"] == self.header["weights_sha256"])
 
 
 @contextmanager
@@ -74,14 +74,8 @@ def one_precision(subject: Subject) -> Iterator[Subject]:
 
 @contextmanager
 def packed(work: Path, out: Path) -> Iterator[Path]:
-    """A plain file to write rows to, gzipped once it is complete; the same rows give the same bytes."""
-    plain = work / out.name.removesuffix(".gz")
+    """A plain file to write rows to, packed once it is complete; the same rows give the same bytes."""
+    plain = work / f"{rows_name(out)}.jsonl"
     work.mkdir(parents=True, exist_ok=True)
     yield plain
-    write_atomically(out, gzip.compress(plain.read_bytes(), mtime=0))
-    plain.unlink()
-
-
-def first_line(path: Path) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads(next(read_texts(path)))
-    return header
+    store(plain, out)

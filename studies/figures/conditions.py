@@ -8,7 +8,8 @@ from matplotlib.lines import Line2D
 
 from bagcert.report.drawing import PALETTE, axes, picture
 from bagcert.rows.accuracy import Accuracies
-from bagcert.rows.format import Evaluation, Rows
+from bagcert.rows.certified import Rows
+from bagcert.rows.format import Evaluation
 from studies.figures.plan import CONDITIONS, MAIN_PATCH
 from studies.figures.stored_results import Drawn, Stock
 

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from bagcert.report.drawing import panels, percent_axis, picture
 from bagcert.report.figures import Point, certified, draw_lines
-from bagcert.rows.format import Evaluation, Rows
+from bagcert.rows.certified import Rows
+from bagcert.rows.format import Evaluation
 from bagcert.scorers.residual import CIFAR_KERNELS
 from studies.figures.plan import MARGINS, RECTANGLES, SQUARES, SweepModel
 from studies.figures.stored_results import Drawn, Stock

@@ -1,9 +1,9 @@
 """What the figures need: which models and runs, against which patches, and where their rows lie.
 
-studies/results/sweep/rf7-m0.50.jsonl.gz           a model of the sweep: certificates of all test images
+studies/results/sweep/rf7-m0.50.jsonl.xz           a model of the sweep: certificates of all test images
 studies/results/sweep/rf7-m0.50-attack.jsonl.gz    the same model: an attack on the first 1,000
 studies/results/score-functions/sigmoid-3.jsonl    a run's accuracies over training, on the validation split
-studies/results/shapes/cifar10-small.jsonl.gz      a shipped model: certificates against patches of every size and shape
+studies/results/shapes/cifar10-small.jsonl.xz      a shipped model: certificates against patches of every size and shape
 studies/results/bounds/cifar10-small-5x5.jsonl.gz  a shipped model: an attack on its first test images
 """
 
@@ -58,7 +58,7 @@ SWEEP_EVALUATIONS = (
 
 
 def sweep_rows(results: Path, model: SweepModel) -> Path:
-    return results / "sweep" / f"{model.name}.jsonl.gz"
+    return results / "sweep" / f"{model.name}.jsonl.xz"
 
 
 def sweep_attack(results: Path, model: SweepModel) -> Path:
@@ -70,7 +70,7 @@ def score_curve(results: Path, run: ScoreRun) -> Path:
 
 
 def shape_rows(results: Path, model: str) -> Path:
-    return results / "shapes" / f"{model}.jsonl.gz"
+    return results / "shapes" / f"{model}.jsonl.xz"
 
 
 def bound_rows(results: Path, model: str, patch: str) -> Path:

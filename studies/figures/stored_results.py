@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from bagcert.defense import card, shipped_models
 from bagcert.report.drawing import Picture
 from bagcert.rows.attacked import AttackRows, read_attack_rows
-from bagcert.rows.format import Rows, read_rows
+from bagcert.rows.certified import Rows, read_rows
 from bagcert.rows.shipping import ROWS
 from studies.figures import plan
 from studies.figures.plan import Curve, ScoreRun, SweepModel

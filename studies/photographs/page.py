@@ -14,7 +14,8 @@ from bagcert.files import write_atomically
 from bagcert.report.drawing import PALETTE, picture
 from bagcert.report.tables import percent
 from bagcert.rows.attacked import read_attack_rows
-from bagcert.rows.format import Evaluation, Rows, read_rows
+from bagcert.rows.certified import Rows, read_rows
+from bagcert.rows.format import Evaluation
 from bagcert.training.recipe import load_recipe
 from studies.common.results import BENCHMARKS, RESULTS, ROOT
 from studies.common.tables import Lines, put_table

@@ -8,7 +8,8 @@ from bagcert.defense import card, shipped_models
 from bagcert.errors import UsageError
 from bagcert.rows.accuracy import Accuracies
 from bagcert.rows.attacked import AttackRows, read_attack_rows
-from bagcert.rows.format import Evaluation, Rows, read_rows
+from bagcert.rows.certified import Rows, read_rows
+from bagcert.rows.format import Evaluation
 from bagcert.rows.shipping import ROWS
 from studies.figures.plan import bound_rows
 from studies.rivals.costs import Cost, read_cost

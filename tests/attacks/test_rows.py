@@ -1,49 +1,70 @@
 """Rows of an attack are read back as they were written, and nothing else is taken for them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bagcert.errors import UsageError
-from bagcert.rows.attacked import read_attack_rows
+from bagcert.rows.attacked import read_attack_rows, summary
+from bagcert.rows.format import AttackRecord
+from tests.rows.forging import lines_of, make_rows, write_lines
 
-HEADER = {"kind": "attack", "images": 4}
-ROWS: list[list[Any]] = [
-    [0, 3, 3, 1, 3, None],  # certified and kept
-    [1, 3, 3, 0, 2, [0, 1, 5, 5]],  # not certified and flipped
-    [2, 3, 1, 1, 1, None],  # wrong from the start
-    [3, 3, 3, 1, 0, [7, 7, 5, 5]],  # a broken proof
+HEADER: dict[str, Any] = {"kind": "attack", "images": 4, "patch": "5x5", "rule": "two-mask"}
+ROWS = [
+    AttackRecord("5x5", "two-mask", 0, 3, 3, True, 3, None),  # certified and kept
+    AttackRecord("5x5", "two-mask", 1, 3, 3, False, 2, (0, 1, 5, 5)),  # not certified and flipped
+    AttackRecord("5x5", "two-mask", 2, 3, 1, True, 1, None),  # wrong from the start
+    AttackRecord("5x5", "two-mask", 3, 3, 3, True, 0, (7, 7, 5, 5)),  # a broken proof
 ]
 
 
-def write(path: Path, lines: list[Any], end: str = "\n") -> Path:
-    path.write_text("\n".join(json.dumps(line) for line in lines) + end, encoding="utf-8")
-    return path
-
-
 def test_accuracies(tmp_path: Path) -> None:
-    rows = read_attack_rows(write(tmp_path / "rows.jsonl", [HEADER, *ROWS]))
+    rows = read_attack_rows(make_rows(tmp_path / "rows.jsonl", HEADER, ROWS))
     assert (rows.clean_accuracy, rows.certified_accuracy, rows.attacked_accuracy) == (0.75, 0.5, 0.25)
     assert rows.flips_of_certified.tolist() == [3]
     assert rows.header == HEADER and rows.certified.tolist() == [True, False, True, True]
+    assert summary(rows) == [
+        {
+            "patch": "5x5",
+            "rule": "two-mask",
+            "clean_accuracy": 0.75,
+            "certified_accuracy": 0.5,
+            "attacked_accuracy": 0.25,
+            "flips_of_certified": 1,
+        }
+    ]
 
 
 @pytest.mark.parametrize(
-    ("lines", "end", "words"),
+    ("header", "words"),
     [
-        ([HEADER, *ROWS[:3]], "\n", "expected 4 rows in .*, got 3; go on to the end: the same command continues"),
-        ([HEADER, *ROWS], "", "expected 4 rows in .*, got 3"),
-        ([{**HEADER, "kind": "certificates"}, *ROWS], "\n", "expected rows of an attack in .*, got something else"),
-        ([{"images": 4}, *ROWS], "\n", "expected rows of an attack in .*, got something else: 'kind'"),
-        ([HEADER, *ROWS[1:], ROWS[0]], "\n", "expected rows of an attack in .*; give a file of `bagcert attack`"),
-        ([HEADER, [0, 3, 3, 1, None, None], *ROWS[1:]], "\n", "give a file of `bagcert attack`"),
-        ([HEADER, [0, 3, [[3, 1]]], *ROWS[1:]], "\n", "give a file of `bagcert attack`"),
-        ([], "", "expected rows of an attack in .*, got something else"),
-        ([3], "\n", "expected rows of an attack in .*, got something else"),
+        ({"images": 5}, "expected 5 images in .*, got 4 images; attack to the end: the same command continues"),
+        ({"images": 3}, "expected attack in .*: ValueError more text than"),
+        ({"kind": "certificates"}, "expected rows of an attack in .*, got something else: 'evaluations'"),
+        ({"rule": None}, "expected rows of an attack in .*, got something else: an evaluation without"),
+        ({"rule": "masked"}, "expected image after image in .*; attack again"),
     ],
 )
-def test_other_files_are_refused(lines: list[Any], end: str, words: str, tmp_path: Path) -> None:
+def test_other_headers_are_refused(header: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):
-        read_attack_rows(write(tmp_path / "rows.jsonl", lines, end))
+        read_attack_rows(make_rows(tmp_path / "rows.jsonl", HEADER | header, ROWS))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"image": 2}, "expected image after image in"),
+        ({"attacked": None}, "attacked that is no int; make it by bagcert attack"),
+        ({"certified": 1}, "certified that is no bool"),
+        ({"placement": [0, 1, 5]}, "a placement that is not four numbers"),
+        ({"attacked": 2**70}, "expected numbers of 64 bits in"),
+    ],
+)
+def test_other_records_are_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = make_rows(tmp_path / "rows.jsonl", HEADER, ROWS)
+    lines = lines_of(path)
+    lines[1].update(change)
+    write_lines(path, lines)
+    with pytest.raises(UsageError, match=words):
+        read_attack_rows(path)

@@ -16,9 +16,11 @@ from bagcert.cli.main import main
 from bagcert.data import load_dataset
 from bagcert.defense import Defense
 from bagcert.rows.attacked import read_attack_rows
+from bagcert.rows.format import meta_path
 from bagcert.rules import Certificate, EveryRegion, IntegerScores
 from bagcert.threats import Regions
 from tests.rows.digit_runs import save_digit_run
+from tests.rows.forging import lines_of
 
 SHORT = ("--steps", "5", "--step-size", "0.25", "--limit", "35", "--device", "cpu")
 
@@ -66,9 +68,10 @@ def test_accuracies_as_json_and_rows_behind_them(
     }
     assert result["certified_accuracy"] <= result["attacked_accuracy"] < result["clean_accuracy"]
     assert rows.header["kind"] == "attack" and rows.header["attack"]["step_size"] == 0.25
-    lines = [json.loads(line) for line in Path("rows.jsonl").read_text(encoding="utf-8").splitlines()[1:]]
-    for line in lines:
-        assert (line[5] is None) == (line[4] == line[2]) and (line[5] is None or line[5][2:] == [3, 3])
+    for line in lines_of(Path("rows.jsonl")):
+        placement = line["placement"]
+        assert (placement is None) == (line["attacked"] == line["predicted"])
+        assert placement is None or placement[2:] == [3, 3]
 
 
 def test_the_same_command_finds_its_rows_and_shows_a_table(
@@ -86,7 +89,7 @@ def test_the_same_command_finds_its_rows_and_shows_a_table(
     monkeypatch.setattr(Defense, "attack", fail)
     assert run(monkeypatch, model, *SHORT, *options) == 0
     assert capsys.readouterr().out.splitlines()[:5] == first.splitlines()[:5]
-    assert list(Path("rows").iterdir()) == [path]
+    assert set(Path("rows").iterdir()) == {path, meta_path(path)}
 
 
 def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(
@@ -106,10 +109,11 @@ def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(
         assert run(patch, *command) == 130
     assert "to continue: bagcert attack" in capsys.readouterr().err.replace("\n", "")
     with Path("parts.jsonl").open("a", encoding="utf-8") as file:
-        file.write("[20,5,")  # as a crash would leave it
+        file.write('{"patch":"2x2","ru')  # as a crash would leave it
     assert run(monkeypatch, *command) == 0
     assert run(monkeypatch, *command[:-1], "whole.jsonl") == 0
-    assert Path("parts.jsonl").read_bytes() == Path("whole.jsonl").read_bytes()
+    for path in (Path("parts.jsonl"), meta_path(Path("parts.jsonl"))):
+        assert path.read_bytes() == Path(path.name.replace("parts", "whole")).read_bytes()
 
 
 def test_a_broken_proof_is_red_saved_and_fails(

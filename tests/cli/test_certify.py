@@ -10,13 +10,16 @@ import torch
 from PIL import Image
 
 import bagcert
+from bagcert.distributed import World
 from bagcert.program import Program
 from bagcert.rows import write
 from bagcert.rows.accuracy import wilson
-from bagcert.rows.format import Evaluation, read_rows
+from bagcert.rows.certified import read_rows
+from bagcert.rows.format import Evaluation
 from bagcert.rows.stored_scores import read_chunk, scores_folder
 from tests.cli.calling import call
 from tests.rows.digit_runs import DIGITS, save_digit_run, save_view_run
+from tests.rows.forging import lines_of
 
 CHOICES = ["--patch", "1x1", "--patch", "1x3", "--rule", "every-region", "--rule", "two-mask"]
 
@@ -76,12 +79,12 @@ def test_defaults_are_the_cards_and_the_same_command_continues(
 ) -> None:
     for _ in range(2):
         assert call(monkeypatch, "certify", "run", "--limit", "7", "--device", "cpu") == 0
-        (path,) = Path("rows").iterdir()
+        (path,) = Path("rows").glob("*.jsonl")
         assert list(read_rows(path).results) == [Evaluation("1x1", "every-region")]
     out = capsys.readouterr().out
     assert "1x1 pixels (1.56 %) of 8x8" in out and f"7 images of digits in 0 s; rows: {path}" in out
     assert call(monkeypatch, "certify", "run", "--limit", "8") == 0
-    assert len(list(Path("rows").iterdir())) == 2, "another question has another file"
+    assert len(list(Path("rows").glob("*.jsonl"))) == 2, "another question has another file"
 
 
 @pytest.mark.slow
@@ -104,10 +107,11 @@ def test_ctrl_c_keeps_the_rows_and_says_how_to_go_on(
     assert (
         "stopped; the rows so far are in a b.jsonl; to continue: bagcert certify run" in said and "'a b.jsonl'" in said
     )
-    assert len(Path("a b.jsonl").read_text().splitlines()) == 193
+    assert len(lines_of(Path("a b.jsonl"))) == 192 * 4
     assert call(monkeypatch, *command) == 0
     assert call(monkeypatch, "certify", "run", *CHOICES, "--out", "whole.jsonl", "--scores") == 0
     assert Path("a b.jsonl").read_text() == Path("whole.jsonl").read_text()
+    assert Path("a b.meta.json").read_text() == Path("whole.meta.json").read_text()
 
 
 @pytest.mark.slow
@@ -125,15 +129,13 @@ def test_two_processes_certify_as_one(run: Path, monkeypatch: pytest.MonkeyPatch
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["images"] == 301, "only the first process speaks"
     assert Path("two.jsonl").read_text() == Path("one.jsonl").read_text()
+    assert Path("two.meta.json").read_text() == Path("one.meta.json").read_text()
     for path in scores_folder(Path("one.jsonl")).iterdir():
         other = scores_folder(Path("two.jsonl")) / path.name
         assert (read_chunk(path, (10, 8, 8)) == read_chunk(other, (10, 8, 8))).all()
 
 
-def test_an_odd_number_of_processes_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
-    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 7)
+def test_an_odd_number_of_processes_is_refused(run: Path) -> None:
     with pytest.raises(bagcert.UsageError, match="expected a number of processes that divides 96, got 7"):
         write.write_rows(
             Path("rows.jsonl"),
@@ -141,6 +143,7 @@ def test_an_odd_number_of_processes_is_refused(run: Path, monkeypatch: pytest.Mo
             write.Plan([Evaluation("1x1", "two-mask")], 5),
             DIGITS.split("test"),
             {},
+            world=World(torch.device("cpu"), 0, 7),
         )
 
 

@@ -6,7 +6,7 @@ from rich.progress import Progress
 from bagcert.cli import demo
 from bagcert.errors import UsageError
 from bagcert.rows.attacked import read_attack_rows
-from bagcert.rows.format import read_rows
+from bagcert.rows.certified import read_rows
 from bagcert.training import Recipe, load_recipe
 from bagcert.training.sync import Stopped
 from tests.cli.calling import call

@@ -1,10 +1,10 @@
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.cli.calling import call
 from tests.rows.digit_runs import save_digit_run
+from tests.rows.forging import lines_of, write_lines
 
 pytestmark = pytest.mark.slow
 
@@ -27,11 +27,10 @@ def test_good_rows_hold(rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 def test_bad_rows_are_named(rows: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    header, *lines, footer = rows.read_text().splitlines()
-    table = [json.loads(line) for line in lines]
-    for row in table[2:]:
-        row[2][0][1] ^= 1
-    rows.write_text("\n".join([header, *map(json.dumps, table), footer]) + "\n")
+    lines = lines_of(rows)
+    for line in lines[2:]:
+        line["certified"] = not line["certified"]
+    write_lines(rows, lines)
     assert call(monkeypatch, "verify", str(rows)) == 1
     out = capsys.readouterr().out
     assert "image 2: 1x1 every-region: " in out and "row says otherwise" in out

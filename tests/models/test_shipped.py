@@ -9,7 +9,8 @@ import bagcert
 from bagcert.config import write_config
 from bagcert.data import load_dataset
 from bagcert.defense import card, shipped_models
-from bagcert.rows.format import Evaluation, read_rows
+from bagcert.rows.certified import read_rows
+from bagcert.rows.format import Evaluation
 from bagcert.rows.shipping import card_table
 from bagcert.rules import IntegerScores, read_scores
 from bagcert.training.recipe import load_recipe

@@ -1,14 +1,15 @@
 """Rows of certificates and of an attack, for reports."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import bagcert
-from bagcert.rows.format import Evaluation, Rows
+from bagcert.rows.certified import Rows
+from bagcert.rows.format import AttackRecord, Evaluation
 from bagcert.rows.header import describe
 from bagcert.rows.write import Plan, write_rows
 from tests.rows.digit_runs import DIGITS
+from tests.rows.forging import make_rows
 
 PATCHES = ("1x1", "2x2", "1x4", "4x1")
 RULES = ("every-region", "two-mask")
@@ -29,10 +30,11 @@ def attack(path: Path, rows: Rows, **changes: Any) -> Path:
     certificate = rows.results[Evaluation("1x1", "two-mask")]
     settings = {"steps": 7, "step_size": 0.025, "sweep": True, "paper_place": False}
     header = {**rows.header, "kind": "attack", "images": 10, "patch": "1x1", "rule": "two-mask", "attack": settings}
-    lines: list[Any] = [header | changes]
+    header |= changes
+    records = []
     for number in range(10):
-        predicted, proven = int(certificate.predicted[number]), int(certificate.certified[number])
+        predicted, proven = int(certificate.predicted[number]), bool(certificate.certified[number])
         after = predicted if proven else (predicted + 1) % 10
-        lines.append([number, int(rows.labels[number]), predicted, proven, after, None if proven else [0, 0, 1, 1]])
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+        answers = (number, int(rows.labels[number]), predicted, proven, after)
+        records.append(AttackRecord(header["patch"], header["rule"], *answers, None if proven else (0, 0, 1, 1)))
+    return make_rows(path, header, records)

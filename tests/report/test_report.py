@@ -1,6 +1,5 @@
 """The page is self-contained, shows no empty figure, and its numbers are those of the rows."""
 
-import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,9 +10,11 @@ from bagcert.report.inputs import read_inputs
 from bagcert.report.page import apart, build, command, write_report
 from bagcert.report.tables import Table
 from bagcert.rows.accuracy import wilson
-from bagcert.rows.format import Evaluation, Rows, read_rows
+from bagcert.rows.certified import Rows, read_rows
+from bagcert.rows.format import Evaluation
 from tests.report.report_rows import attack, certify
 from tests.rows.digit_runs import save_digit_run
+from tests.rows.forging import lines_of, write_lines
 
 pytestmark = pytest.mark.slow
 
@@ -162,10 +163,10 @@ def test_a_broken_proof_is_said_first(report: tuple[Page, str, Path, list[Rows]]
     _, text, _, (rows, *_) = report
     assert 'role="alert"' not in text
     forged = attack(tmp_path / "attacked.jsonl", rows)
-    header, *lines = (json.loads(line) for line in forged.read_text().splitlines())
+    lines = lines_of(forged)
     for line in lines[:3]:
-        line[3:] = [1, (line[2] + 1) % 10, [0, 0, 1, 1]]
-    forged.write_text("".join(json.dumps(line) + "\n" for line in (header, *lines)))
+        line.update(certified=True, attacked=(line["predicted"] + 1) % 10, placement=[0, 0, 1, 1])
+    write_lines(forged, lines)
     inputs = read_inputs([rows.path, forged])
     page = write_report(build(inputs, None), inputs, tmp_path / "out").read_text()
     assert "An attack has changed 3 certified answers: their proofs are wrong." in page

@@ -1,8 +1,7 @@
-"""What a report is made of: rows of one data set, old ones too, and images where they are at hand."""
+"""What a report is made of: rows of one data set, and images if they are at hand."""
 
-import gzip
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,23 +9,41 @@ from bagcert.data import ArrayDataset
 from bagcert.errors import UsageError
 from bagcert.report.inputs import read_inputs, unique
 from bagcert.report.page import build, write_report
-from bagcert.rows.format import read_rows
+from bagcert.rows.certified import read_rows
+from bagcert.rows.format import Record
 from tests.report.report_rows import attack, certify
 from tests.rows.digit_runs import DIGITS, save_digit_run
+from tests.rows.forging import make_rows
+
+HEADER: dict[str, Any] = {
+    "model": "model",
+    "weights_sha256": "ab",
+    "data": {"name": "cifar10", "digest": "1"},
+    "split": "test",
+    "classes": ["a", "b"],
+    "footprint": {"image_size": [32, 32], "receptive_field": [5, 5]},
+    "scores": {"step": "heaviside", "unit": 1, "bounds": [0, 1]},
+    "images": 2,
+    "evaluations": [{"patch": "5x5", "rule": "two-mask"}],
+}
+RECORDS = [Record("5x5", "two-mask", 0, 1, 1, True), Record("5x5", "two-mask", 1, 0, 1, False)]
 
 
-def test_rows_of_an_early_version(tmp_path: Path) -> None:
-    header = {"weights_sha256": "ab", "data": {"name": "cifar10", "digest": "1"}, "split": "test", "images": 2}
-    header["evaluations"] = [{"patch": "5x5", "rule": "two-mask"}]
-    (tmp_path / "model").mkdir()
-    path = tmp_path / "model" / "rows.jsonl.gz"
-    path.write_bytes(gzip.compress((json.dumps(header) + "\n[0,1,[[1,1]]]\n[1,0,[[1,0]]]\n").encode()))
+def test_one_evaluation_makes_no_curve(tmp_path: Path) -> None:
+    path = make_rows(tmp_path / "rows.jsonl.gz", HEADER, RECORDS)
     inputs = read_inputs([path])
     text = write_report(build(inputs, None), inputs, tmp_path / "out").read_text()
     assert "model is right on 50.00 % of 2 images" in text
     assert "No gallery: no rows here have scores beside them" in text
-    assert "Patches: 5x5 pixels." in text
-    assert "<figure>" not in text, "one evaluation makes no curve"
+    assert "Patches: 5x5 pixels (2.44 %) of 32x32" in text and "<figure>" not in text
+    assert "--limit 2 --out rows.jsonl" in text
+
+
+@pytest.mark.parametrize("forged", [{"model": None}, {"data": {}}, {"classes": 2}, {"footprint": {}}, {"split": 3}])
+def test_rows_that_do_not_say_what_they_are_of_are_refused(tmp_path: Path, forged: dict[str, Any]) -> None:
+    path = make_rows(tmp_path / "rows.jsonl", HEADER | forged, RECORDS)
+    with pytest.raises(UsageError, match=r"expected (rows as bagcert writes them|names of model, weights, data) .*"):
+        read_inputs([path])
 
 
 @pytest.mark.slow
@@ -60,7 +77,7 @@ def test_data_sets_are_not_mixed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected at least one file of `bagcert certify`, got none"):
         read_inputs([other])
     (tmp_path / "text.jsonl").write_text("hello\n")
-    with pytest.raises(UsageError, match="expected rows of an evaluation in"):
+    with pytest.raises(UsageError, match=r"expected rows in .*, got something else: no text.meta.json beside"):
         read_inputs([tmp_path / "text.jsonl"])
 
 

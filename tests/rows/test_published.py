@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from bagcert.rows.attacked import read_attack_rows
-from bagcert.rows.format import file_kind, read_rows
+from bagcert.rows.certified import read_rows
+from bagcert.rows.format import ATTACK, read_meta
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ def stored_rows() -> dict[str, Path]:
 
 def counts(path: Path) -> dict[str, dict[str, int]]:
     """What can be counted in a file, for each evaluation."""
-    if file_kind(path) == "attack":
+    if read_meta(path).kind == ATTACK:
         attack = read_attack_rows(path)
         right, proven = attack.predicted == attack.labels, attack.certified
         kept = {"attacked": attack.attacked == attack.labels, "flips": proven & (attack.attacked != attack.predicted)}

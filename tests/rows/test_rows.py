@@ -1,8 +1,7 @@
 """Rows that survive a crash, continue where they stopped, and never overwrite others."""
 
-import gzip
-import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,14 @@ import torch
 import bagcert
 from bagcert.certify import certified_size
 from bagcert.errors import UsageError
+from bagcert.files import sha256
 from bagcert.rows import write
-from bagcert.rows.attacked import read_attack_rows
-from bagcert.rows.format import Evaluation, file_kind, parse_lines, read_rows, summary
-from bagcert.rows.shipping import card_table
+from bagcert.rows.certified import read_rows, summary
+from bagcert.rows.format import Evaluation, meta_path, read_meta, read_records
 from bagcert.rows.stored_scores import ScoreFiles, digest, read_chunk, scores_folder, store_scores
 from bagcert.rows.write import Plan, write_rows
 from tests.rows.digit_runs import DIGITS, save_digit_run
+from tests.rows.forging import unfinish
 
 TEST = DIGITS.split("test")
 TWO = [Evaluation("1x2", "every-region"), Evaluation("1x1", "two-mask")]
@@ -31,24 +31,24 @@ def test_rows_continue_after_a_crash(run: Path, tmp_path: Path, monkeypatch: pyt
     defense, plan = bagcert.load(run), Plan(TWO, len(TEST), scores)
     whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
     write_rows(whole, defense, plan, TEST, FACTS)
-    content = whole.read_text()
-    header = content.index("\n")
-    for length in (10, header, len(content) // 2, len(content) - 3):
+    content, beside = whole.read_text(), meta_path(whole).read_text()
+    for length in (0, 10, len(content) // 2, len(content) - 3, len(content)):
+        shutil.copy(meta_path(whole), meta_path(cut))
+        unfinish(cut)
         cut.write_text(content[:length])
-        if length == 10:  # not even the first line is whole
-            with pytest.raises(UsageError, match=r"expected rows of certificates in .*, got something else"):
-                write_rows(cut, defense, plan, TEST, FACTS)
-            assert cut.read_text() == content[:length], "a file that is not ours was touched"
-            continue
-        if length < len(content) - 3:
-            with pytest.raises(UsageError, match="certify to the end"):
-                read_rows(cut)
+        with pytest.raises(UsageError, match="certify to the end"):
+            read_rows(cut)
         counted: list[int] = []
         write_rows(cut, defense, plan, TEST, FACTS, counted.append)
-        assert cut.read_text() == content
+        assert cut.read_text() == content and meta_path(cut).read_text() == beside
         assert (counted[0] % 50 == 0 or counted[0] == len(TEST)) and sum(counted) == len(TEST)
+    cut.unlink()
+    unfinish(cut)
+    shutil.rmtree(scores_folder(cut), ignore_errors=True)
+    write_rows(cut, defense, plan, TEST, FACTS)
+    assert cut.read_text() == content, "a crash between the two files"
     write_rows(whole, defense, plan, TEST, FACTS)
-    assert whole.read_text() == content, "a finished file was changed"
+    assert whole.read_text() == content and meta_path(whole).read_text() == beside, "a finished file was changed"
     if scores:
         names = [sorted(path.name for path in scores_folder(rows).iterdir()) for rows in (whole, cut)]
         assert names[0] == [f"{start:08}.safetensors" for start in range(0, len(TEST), 50)]
@@ -74,6 +74,9 @@ def test_scores_of_other_rows_are_not_overwritten(run: Path, tmp_path: Path) -> 
     path = tmp_path / "rows.jsonl"
     write_rows(path, bagcert.load(run), Plan(TWO, 20, scores=True), TEST, FACTS)
     path.unlink()
+    with pytest.raises(UsageError, match=r"expected certificates in .*: FileNotFoundError"):
+        write_rows(path, bagcert.load(run), Plan(TWO, 20, scores=True), TEST, FACTS)
+    meta_path(path).unlink()
     with pytest.raises(UsageError, match="expected no scores of other rows in"):
         write_rows(path, bagcert.load(run), Plan(TWO, 20, scores=True), TEST, FACTS)
 
@@ -82,8 +85,9 @@ def test_a_gap_is_not_continued(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     write_rows(path, bagcert.load(run), Plan(TWO, 20), TEST, FACTS)
     lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:5] + lines[6:-1]))
-    with pytest.raises(UsageError, match="expected rows numbered from 0 in"):
+    unfinish(path)
+    path.write_text("".join(lines[:5] + lines[6:]))
+    with pytest.raises(UsageError, match="expected image after image in"):
         write_rows(path, bagcert.load(run), Plan(TWO, 20), TEST, FACTS)
 
 
@@ -105,15 +109,16 @@ def test_rows_with_scores_hold_the_whole_certificate(tmp_path: Path, step: str) 
         masks = entry.patch if entry.rule == "two-mask" else None
         bounds, footprint = defense.scorer.step.bounds, defense.scorer.footprint
         sides = certified_size(values, rule=entry.rule, bounds=bounds, patch=masks, footprint=footprint)
-        assert torch.equal(rows.sides[entry], sides)
+        assert torch.equal(rows.squares[entry], sides)
     files = ScoreFiles(path, rows.header)
-    lines = parse_lines(path)
-    for number in (0, 95, 96, 129):
-        kept = files.image(number)
-        assert kept is not None and (kept == values[number].numpy()).all()
-        assert digest(kept) == lines.images[number][3]
+    meta = read_meta(path)
+    records = list(read_records(path, meta))
+    for record in (record for record in records if record.image in (0, 95, 96, 129)):
+        kept = files.image(record.image)
+        assert kept is not None and (kept == values[record.image].numpy()).all()
+        assert digest(kept) == record.scores_sha256
     assert files.image(130) is None
-    assert lines.footer == {"results": summary(rows)}
+    assert meta.results == summary(rows) and meta.rows_sha256 == sha256(path.read_bytes())
 
 
 def test_scores_are_small_on_disk(tmp_path: Path) -> None:
@@ -123,6 +128,9 @@ def test_scores_are_small_on_disk(tmp_path: Path) -> None:
         path = tmp_path / name / "00000000.safetensors"
         assert (read_chunk(path, (3, 4, 5)) == values.numpy()).all()
         assert path.stat().st_size < 5 * size + 120
+    for shape in ((3, 4, 6), (10**6, 4096, 4096)):
+        with pytest.raises(UsageError, match="expected scores of a batch in"):
+            read_chunk(tmp_path / "votes" / "00000000.safetensors", shape)
     path.write_bytes(b"none")
     with pytest.raises(UsageError, match="expected scores of a batch in"):
         read_chunk(path, (3, 4, 5))
@@ -141,7 +149,7 @@ def test_a_full_disk_keeps_the_rows(run: Path, tmp_path: Path, monkeypatch: pyte
 
     def full(number: int) -> None:
         calls[0] += 1
-        if calls[0] == 3:  # after the first line and its folder
+        if calls[0] == 6:  # after both files, their folder each time, and the first batch
             raise OSError(28, "No space left on device")
         plain(number)
 
@@ -151,56 +159,3 @@ def test_a_full_disk_keeps_the_rows(run: Path, tmp_path: Path, monkeypatch: pyte
             write_rows(path, bagcert.load(run), Plan(TWO, 25), TEST, FACTS)
     write_rows(path, bagcert.load(run), Plan(TWO, 25), TEST, FACTS)
     assert len(read_rows(path).labels) == 25
-
-
-@pytest.mark.slow
-def test_rows_that_unpack_to_too_much_are_refused(tmp_path: Path) -> None:
-    """A small file of gzip members, each of which unpacks to a thousand times its size; and a line without an end."""
-    header = b'{"images": 2, "evaluations": [{"patch": "1x1", "rule": "two-mask"}]}\n'
-    row = b"[0,1,[[1,1]]" + b" " * 2**19 + b"]\n"
-    path = tmp_path / "rows.jsonl.gz"
-    path.write_bytes(gzip.compress(header) + gzip.compress(row * 64) * 9)
-    assert path.stat().st_size < 2**19
-    with pytest.raises(UsageError, match=r"expected rows of an evaluation in .*: more text than"):
-        read_rows(path)
-    with pytest.raises(UsageError, match=r"expected rows of an attack in .*: more text than"):
-        read_attack_rows(path)
-    path.write_bytes(gzip.compress(b" " * 2**21))
-    for read in (read_rows, read_attack_rows, file_kind):
-        with pytest.raises(UsageError, match=r"expected rows of an .*: a line of more than \d+ bytes"):
-            read(path)
-
-
-def test_broken_rows_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl.gz"
-    path.write_bytes(b"no gzip")
-    with pytest.raises(UsageError, match="expected rows of an evaluation in"):
-        read_rows(path)
-    whole = bytearray(gzip.compress(b"[0,1,[[1,1]]]" * 99))
-    whole[12:20] = b"\xff" * 8  # inside what is packed
-    path.write_bytes(whole)
-    with pytest.raises(UsageError, match="expected rows of an evaluation in"):
-        read_rows(path)
-    header: dict[str, Any] = {"images": 2, "evaluations": [{"patch": "1x1", "rule": "two-mask"}]}
-
-    def write(*lines: str) -> None:
-        path.write_bytes(gzip.compress("".join(line + "\n" for line in (json.dumps(header), *lines)).encode()))
-
-    write("[0,1,[[1,1]]]")
-    with pytest.raises(UsageError, match=r"expected 2 rows in .*, got 1; certify to the end"):
-        read_rows(path)
-    write("[0,1,[[1,1]]]", "[1,0,[[1,1],[1,1]]]")
-    with pytest.raises(UsageError, match="expected a row with 1 results in"):
-        read_rows(path)
-    for row in ('"a"', "[1,0,[[1]]]", "[1,0,[[1,0.5]]]", "[1,null,[[1,0]]]", "[1,0,[[1,0,5]]]", "[1,0,[7]]"):
-        write("[0,1,[[1,1]]]", row)
-        with pytest.raises(UsageError, match="expected a row with 1 results in"):
-            read_rows(path)
-    header["scores_stored"] = True
-    write("[0,1,[[1,1,3,0,[0,0,1,1],null,1]]]", "[1,0,[[1,1,3,0,[0,0,1],null,1]]]")
-    with pytest.raises(UsageError, match="expected numbers for every evaluation in"):
-        read_rows(path)
-    del header["scores_stored"]
-    write("[0,1,[[1,1]]]", "[1,0,[[1,0]]]")  # as made by earlier versions, without the last line
-    assert card_table(path) == [{"patch": "1x1", "rule": "two-mask", "clean": 0.5, "certified": 0.5, "answered": 0.5}]
-    assert read_rows(path).model == tmp_path.name

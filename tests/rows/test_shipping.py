@@ -9,7 +9,8 @@ import torch
 
 import bagcert
 from bagcert.errors import UsageError
-from bagcert.rows.format import Evaluation, read_rows
+from bagcert.rows.certified import read_rows
+from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe
 from bagcert.rows.shipping import PATCHES, evaluations_for, ship
 from bagcert.rows.write import Plan, write_rows

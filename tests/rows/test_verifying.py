@@ -1,8 +1,8 @@
 """The second opinion agrees with every rule, and finds what was tampered with."""
 
 import ast
-import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import bagcert
 from bagcert.cli.verify import words
 from bagcert.errors import UsageError
-from bagcert.rows.format import Evaluation, parse_lines
+from bagcert.rows.format import Evaluation, read_meta
 from bagcert.rows.header import describe
 from bagcert.rows.stored_scores import read_chunk, store_scores
 from bagcert.rows.verify import check
@@ -26,6 +26,7 @@ from bagcert.rules import rules_for
 from bagcert.scorers.views import Hidden, runs
 from bagcert.threats import Footprint, Layer, parse_threat
 from tests.rows.digit_runs import DIGITS, save_digit_run, save_view_run
+from tests.rows.forging import edit_lines, edit_meta, lines_of, unfinish, write_lines
 
 pytestmark = pytest.mark.slow
 
@@ -69,23 +70,23 @@ VIEWS = [Evaluation("1x2", "unanimous")]
 def test_views_hold(tmp_path: Path, patch: str, shift: float) -> None:
     path = rows_of(save_view_run(tmp_path / "run", shift), [Evaluation(patch, "unanimous")])
     assert verify_rows(path).problems == []
-    proven = [row[2][0][1] for row in parse_lines(path).images]
+    proven = [line["certified"] for line in lines_of(path)]
     assert 0 < sum(proven) < len(proven), "or the test would be empty"
 
 
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (lambda result: result.__setitem__(1, 1 - result[1]), "row says otherwise"),
-        (lambda result: result.__setitem__(0, (result[0] + 1) % 10), "row says"),
-        (lambda result: result.__setitem__(2, result[2] + 1), "lead"),
-        (lambda result: result.__setitem__(6, 7), "no proof for 7x7"),
-        (lambda result: result.__setitem__(6, 9), "no proof for 9x9"),
+        (lambda line: line.update(certified=not line["certified"]), "row says otherwise"),
+        (lambda line: line.update(predicted=(line["predicted"] + 1) % 10), "row says"),
+        (lambda line: line.update(lead=line["lead"] + 1), "lead"),
+        (lambda line: line.update(certified_square=7), "no proof for 7x7"),
+        (lambda line: line.update(certified_square=9), "no proof for 9x9"),
     ],
 )
-def test_wrong_rows_of_views_are_found(tmp_path: Path, edit: Callable[[list[Any]], object], words: str) -> None:
+def test_wrong_rows_of_views_are_found(tmp_path: Path, edit: Callable[[dict[str, Any]], object], words: str) -> None:
     path = rows_of(save_view_run(tmp_path / "run"), VIEWS)
-    edited(path, 7, lambda row: edit(row[2][0]))
+    edit_lines(path, edit, image=7)
     problems = verify_rows(path).problems
     assert any(problem.image == 7 and words in problem.words for problem in problems)
     assert {problem.image for problem in problems} <= {7, None}
@@ -94,7 +95,7 @@ def test_wrong_rows_of_views_are_found(tmp_path: Path, edit: Callable[[list[Any]
 def test_views_that_do_not_agree_are_found(tmp_path: Path) -> None:
     path = rows_of(save_view_run(tmp_path / "run"), VIEWS)
     chunk = path.with_name("rows.scores") / "00000000.safetensors"
-    scores = read_chunk(chunk, (10, *parse_lines(path).header["footprint"]["grid"]))
+    scores = read_chunk(chunk, (10, *read_meta(path).header["footprint"]["grid"]))
     scores[5, :2, 0, 0] = 9
     store_scores(chunk.parent, 0, scores)
     found = [problem.words for problem in verify_rows(path).problems if problem.image == 5]
@@ -114,61 +115,57 @@ def test_blind_views_are_those_outside_the_footprint(patch: str, most: int) -> N
 
 def test_views_and_other_scores_have_their_own_rules(tmp_path: Path, rows: Path) -> None:
     for path, rule in ((rows_of(save_view_run(tmp_path / "views" / "run"), VIEWS), "two-mask"), (rows, "unanimous")):
-        first, *rest = path.read_text().splitlines()
-        header = json.loads(first)
-        header["evaluations"][0]["rule"] = rule
-        path.write_text("\n".join([json.dumps(header), *rest]) + "\n")
+        edit_meta(path, lambda meta, rule=rule: meta["evaluations"][-1].update(rule=rule))  # type: ignore[misc]
         with pytest.raises(UsageError, match=f"expected rule 'unanimous' for scores of views .* got '{rule}'"):
             verify_rows(path)
 
 
-def edited(path: Path, number: int, edit: Callable[[list[Any]], object]) -> None:
-    """Change the row of one image."""
-    lines = path.read_text().splitlines()
-    row = json.loads(lines[number + 1])
-    edit(row)
-    lines[number + 1] = json.dumps(row)
-    path.write_text("\n".join(lines) + "\n")
-
-
-@pytest.mark.parametrize("place", range(len(EVERYTHING)))
-def test_a_flipped_certificate_is_found(rows: Path, place: int) -> None:
-    edited(rows, 7, lambda row: row[2][place].__setitem__(1, 1 - row[2][place][1]))
+@pytest.mark.parametrize("entry", EVERYTHING)
+def test_a_flipped_certificate_is_found(rows: Path, entry: Evaluation) -> None:
+    edit_lines(rows, lambda line: line.update(certified=not line["certified"]), image=7, **asdict(entry))
     problems = verify_rows(rows).problems
-    name = f"{EVERYTHING[place].patch} {EVERYTHING[place].rule}: "
+    name = f"{entry.patch} {entry.rule}: "
     assert (7, True) in [(problem.image, problem.words.startswith(name)) for problem in problems]
     assert {problem.image for problem in problems} <= {7, None}
 
 
-@pytest.mark.parametrize("place", range(4))
-def test_a_wrong_class_is_found(rows: Path, place: int) -> None:
-    edited(rows, 3, lambda row: row[2][place].__setitem__(0, (row[2][place][0] + 1) % 10))
+@pytest.mark.parametrize("entry", EVERYTHING[:4])
+def test_a_wrong_class_is_found(rows: Path, entry: Evaluation) -> None:
+    edit_lines(rows, lambda line: line.update(predicted=(line["predicted"] + 1) % 10), image=3, **asdict(entry))
     assert "row says" in next(problem.words for problem in verify_rows(rows).problems if problem.image == 3)
 
 
 @pytest.mark.parametrize(
-    ("edit", "words"),
+    ("place", "edit", "words"),
     [
-        (lambda row: row[2][0].__setitem__(0, 10), "class 10 of 10"),
-        (lambda row: row[2][0].__setitem__(2, row[2][0][2] + 1), "lead"),
-        (lambda row: row[2][1].__setitem__(6, 8), "no proof for 8x8"),
-        (lambda row: row[2][3].__setitem__(6, 2), "no proof for 2x2"),
-        (lambda row: row[2][3].__setitem__(6, 9), "no proof for 9x9"),
-        (lambda row: row.__setitem__(3, "0" * 16), "not those that the row names"),
-        (lambda row: row.pop(), "not those that the row names"),
-        (lambda row: row.__setitem__(1, 10), "label 10 of 10 classes"),
+        (0, lambda line: line.update(predicted=10), "class 10 of 10"),
+        (0, lambda line: line.update(lead=line["lead"] + 1), "lead"),
+        (1, lambda line: line.update(certified_square=8), "no proof for 8x8"),
+        (3, lambda line: line.update(certified_square=2), "no proof for 2x2"),
+        (3, lambda line: line.update(certified_square=9), "no proof for 9x9"),
+        (2, lambda line: line.update(scores_sha256="0" * 16), "not those that the row names"),
+        (2, lambda line: line.update(label=10), "label 10 of 10 classes"),
+        (2, lambda line: line.update(label=(line["label"] + 1) % 10), "more than one label"),
+        (2, lambda line: line.update(rule="two-mosk"), "1x1 two-mosk: nobody asked for this row"),
+        (2, lambda line: line.update(rule="two-mosk"), "1x1 masked: no row"),
     ],
 )
-def test_other_wrong_entries_are_found(rows: Path, edit: Callable[[list[Any]], object], words: str) -> None:
-    edited(rows, 3, edit)
+def test_other_wrong_entries_are_found(
+    rows: Path, place: int, edit: Callable[[dict[str, Any]], object], words: str
+) -> None:
+    edit_lines(rows, edit, image=3, **asdict(EVERYTHING[place]))
     assert any(problem.image == 3 and words in problem.words for problem in verify_rows(rows).problems)
 
 
 def test_a_missing_and_a_doubled_row_are_found(rows: Path) -> None:
-    lines = rows.read_text().splitlines(keepends=True)
-    rows.write_text("".join([*lines[:5], *lines[6:10], lines[9], *lines[10:]]))
+    lines = [line for line in lines_of(rows) if line["image"] != 4]
+    doubled = [line for line in lines if line["image"] == 8]
+    write_lines(rows, [*doubled, *lines])
     found = {(problem.image, problem.words) for problem in verify_rows(rows).problems}
-    assert (4, "no row") in found and (8, "more than one row") in found
+    assert (4, "no row") in found and (8, "1x1 two-mask: more than one row") in found
+    write_lines(rows, [*lines_of(rows), *doubled])
+    with pytest.raises(UsageError, match="more text than"):
+        verify_rows(rows)
 
 
 def test_altered_scores_are_found(rows: Path) -> None:
@@ -186,22 +183,22 @@ def test_altered_scores_are_found(rows: Path) -> None:
 
 @pytest.mark.parametrize("key", ["clean_accuracy", "certified_accuracy", "interval"])
 def test_a_wrong_accuracy_is_found(rows: Path, key: str) -> None:
-    *lines, last = rows.read_text().splitlines()
-    footer = json.loads(last)
-    footer["results"][2][key] = [0.1, 0.2] if key == "interval" else footer["results"][2][key] + 0.01
-    rows.write_text("\n".join([*lines, json.dumps(footer)]) + "\n")
+    def worse(meta: dict[str, Any]) -> None:
+        meta["results"][2][key] = [0.1, 0.2] if key == "interval" else meta["results"][2][key] + 0.01
+
+    edit_meta(rows, worse)
     (problem,) = verify_rows(rows).problems
     assert problem.image is None and f"1x1 masked: {key}" in problem.words
-    footer["results"].pop()
-    rows.write_text("\n".join([*lines, json.dumps(footer)]) + "\n")
+    edit_meta(rows, lambda meta: meta["results"].pop())
     assert "accuracies of other evaluations" in verify_rows(rows).problems[0].words
-    rows.write_text("\n".join(lines) + "\n")
+    unfinish(rows)
     assert "the rows are not finished" in verify_rows(rows).problems[0].words
 
 
 def test_a_wrong_label_is_found_through_the_accuracies(rows: Path) -> None:
-    line = json.loads(rows.read_text().splitlines()[4])
-    edited(rows, 3, lambda row: row.__setitem__(1, line[2][0][0] if line[1] != line[2][0][0] else (line[1] + 1) % 10))
+    first = next(line for line in lines_of(rows) if line["image"] == 3)
+    label, predicted = first["label"], first["predicted"]
+    edit_lines(rows, lambda line: line.update(label=predicted if label != predicted else (label + 1) % 10), image=3)
     assert any("clean_accuracy" in problem.words for problem in verify_rows(rows).problems)
 
 
@@ -260,29 +257,31 @@ def test_wrong_headers_are_refused(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "edit"),
+    "edit",
     [
-        (0, lambda header: header.pop("images")),
-        (0, lambda header: header.update(evaluations=None)),
-        (-1, lambda footer: footer.update(results=None)),
-        (-1, lambda footer: footer.update(results=["x", "y"])),
+        lambda meta: meta.pop("images"),
+        lambda meta: meta.update(evaluations=None),
+        lambda meta: meta.update(results=None),
+        lambda meta: meta.update(results=["x", "y"]),
+        lambda meta: meta.pop("footprint"),
+        lambda meta: meta["footprint"].update(layers=5),
+        lambda meta: meta.update(scores={}),
     ],
 )
-def test_files_that_lack_a_part_are_refused(rows: Path, line: int, edit: Callable[[dict[str, Any]], object]) -> None:
-    lines = [json.loads(text) for text in rows.read_text().splitlines()]
-    edit(lines[line])
-    rows.write_text("".join(json.dumps(each) + "\n" for each in lines))
+def test_files_that_lack_a_part_are_refused(rows: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    edit_meta(rows, edit)
     with pytest.raises(UsageError, match=r"; make (it|them) by bagcert certify"):
         verify_rows(rows)
 
 
 def test_layers_that_see_less_than_the_file_says_are_found(rows: Path) -> None:
     """With smaller kernels a patch would seem to reach fewer scores, and more would seem to be proven."""
-    header, *others = rows.read_text().splitlines()
-    forged = json.loads(header)
-    for layer in forged["footprint"]["layers"]:
-        layer.update(kernel=[1, 1], padding=[0, 0])
-    rows.write_text("\n".join([json.dumps(forged), *others]) + "\n")
+
+    def smaller(meta: dict[str, Any]) -> None:
+        for layer in meta["footprint"]["layers"]:
+            layer.update(kernel=[1, 1], padding=[0, 0])
+
+    edit_meta(rows, smaller)
     verdict = verify_rows(rows)
     assert "layers that see 1x1 pixels, file says 5x5" in [problem.words for problem in verdict.problems]
     assert any("each seeing 1x1 pixels by 2 layers" in line for line in words(verdict))

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from bagcert.rows.format import AttackRecord, Record
 from studies.rivals.costs import Cost, Ties, Training, write_cost
 from studies.rivals.plan import (
     MAIN_PATCH,
@@ -13,7 +14,7 @@ from studies.rivals.plan import (
     rows_path,
 )
 from studies.rivals.tie_rules import TIE_RULES
-from tests.studies.figure_rows import write_lines
+from tests.studies.figure_rows import stored
 
 IMAGES = 200
 FACTS = {"data": {"name": "cifar10"}, "split": "test"}
@@ -26,18 +27,23 @@ def fill_rival(results: Path, rival: Rival, device: str = "NVIDIA H200") -> None
     right, proven = 100 + 8 * place, 50 + 4 * place
     header: dict[str, Any] = {"model": rival.name, "weights_sha256": rival.name, "images": IMAGES, **FACTS}
     for part, evaluations in rival.parts.items():
-        lines: list[Any] = [
-            {**header, "evaluations": [{"patch": entry.patch, "rule": entry.rule} for entry in evaluations]}
-        ]
+        records = []
         for number in range(IMAGES):
             predicted = 3 if number < right else 4
-            limits = [proven + GAIN.get(entry.rule, 0) for entry in evaluations]
-            lines.append([number, 3, [[predicted, int(number < limit)] for limit in limits]])
-        write_lines(rows_path(results, part), lines)
+            for entry in evaluations:
+                certified = number < proven + GAIN.get(entry.rule, 0)
+                records.append(Record(entry.patch, entry.rule, number, 3, predicted, certified))
+        asked = [{"patch": entry.patch, "rule": entry.rule} for entry in evaluations]
+        stored(rows_path(results, part), {**header, "evaluations": asked}, records)
     attack = {**header, "kind": "attack", "patch": MAIN_PATCH, "rule": rival.rules[0], "images": 100}
-    rows = [[number, 3, 3, int(number < 40), 3 if number < 50 else 4, None] for number in range(100)]
-    write_lines(attack_path(results, rival.name), [attack, *rows])
+    stored(attack_path(results, rival.name), attack, attacked(rival.rules[0]))
     fill_cost(results, rival.name, rival.name, 0.5 * 3**place, device)
+
+
+def attacked(rule: str, patch: str = MAIN_PATCH) -> list[AttackRecord]:
+    """Of 100 images 40 are certified, and 50 stay right."""
+    after = [3 if number < 50 else 4 for number in range(100)]
+    return [AttackRecord(patch, rule, number, 3, 3, number < 40, after[number], None) for number in range(100)]
 
 
 def fill_cost(results: Path, name: str, digest: str, seconds: float, device: str = "NVIDIA H200") -> None:

@@ -1,12 +1,12 @@
 """Made-up rows for every figure, of models that do not exist."""
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from bagcert.rows.format import AttackRecord, Record
 from bagcert.threats import parse_threat
 from studies.figures.plan import (
     SCORE_RUNS,
@@ -18,15 +18,15 @@ from studies.figures.plan import (
     sweep_attack,
     sweep_rows,
 )
+from tests.rows.forging import make_rows
 
 IMAGES = 200
 LABELS = [number % 10 for number in range(IMAGES)]
 
 
-def write_lines(path: Path, lines: list[Any]) -> None:
+def stored(path: Path, header: dict[str, Any], records: list[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    make_rows(path, header, records)
 
 
 def shares(model: SweepModel) -> tuple[float, float]:
@@ -41,22 +41,23 @@ def fill_sweep(results: Path) -> None:
         header = {"model": model.name, "weights_sha256": model.name, "images": IMAGES, "split": "test"}
         header |= {"data": {"name": "made-up", "digest": "0"}}
         entries = [{"patch": entry.patch, "rule": entry.rule} for entry in SWEEP_EVALUATIONS]
-        rows: list[Any] = [{**header, "evaluations": entries}]
-        attack: list[Any] = [{**header, "kind": "attack", "patch": "5x5", "rule": "every-region"}]
+        rows, attack = [], []
         for number, (label, draw) in enumerate(zip(LABELS, draws, strict=True)):
             predicted = label if draw < clean else (label + 1) % 10
-            results_of_image = []
+            proven = {}
             for entry in SWEEP_EVALUATIONS:
                 ((height, width),) = parse_threat(entry.patch, (32, 32)).shapes
                 reach = (height + model.receptive_field - 1) * (width + model.receptive_field - 1)
                 gain = {"largest-region": 1.1, "every-region": 1.0, "two-mask": 0.8}[entry.rule]
-                results_of_image.append([predicted, int(draw < clean - gain * cost * reach)])
-            rows.append([number, label, results_of_image])
-            proven = results_of_image[1][1]
-            attacked = label if proven or draw < clean - 0.5 * cost * (4 + model.receptive_field) ** 2 else 10 - label
-            attack.append([number, label, predicted, proven, attacked if draw < clean else predicted, None])
-        write_lines(sweep_rows(results, model), rows)
-        write_lines(sweep_attack(results, model), attack)
+                proven[entry] = draw < clean - gain * cost * reach
+                rows.append(Record(entry.patch, entry.rule, number, label, predicted, proven[entry]))
+            safe = proven[SWEEP_EVALUATIONS[1]]
+            attacked = label if safe or draw < clean - 0.5 * cost * (4 + model.receptive_field) ** 2 else 10 - label
+            after = attacked if draw < clean else predicted
+            attack.append(AttackRecord("5x5", "every-region", number, label, predicted, safe, after, None))
+        stored(sweep_rows(results, model), {**header, "evaluations": entries}, rows)
+        kind = {"kind": "attack", "patch": "5x5", "rule": "every-region"}
+        stored(sweep_attack(results, model), header | kind, attack)
 
 
 def fill_curves(results: Path) -> None:
@@ -68,4 +69,6 @@ def fill_curves(results: Path) -> None:
             lines.append({"step": step, "clean": share + 0.01 * run.seed, "certified": share / 2})
             if header["collapsed"] and step > 200:
                 break
-        write_lines(score_curve(results, run), lines)
+        path = score_curve(results, run)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))

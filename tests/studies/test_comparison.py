@@ -12,7 +12,7 @@ from typer.main import get_command
 from bagcert.cli.main import app
 from bagcert.defense import Defense, card
 from bagcert.errors import UsageError
-from bagcert.rows.format import Evaluation, read_texts
+from bagcert.rows.format import AttackRecord, Evaluation, meta_path, read_meta
 from bagcert.rules import read_scores
 from bagcert.scorers.ablation import AblationConfig
 from studies.common.commands import listed
@@ -27,8 +27,9 @@ from studies.rivals.plan import MAIN_PATCH, OURS, PATCHES, RIVALS, attack_path, 
 from studies.rivals.results import Standing, standings, trained
 from studies.rivals.tables import TABLES, filled
 from studies.rivals.tie_rules import TIE_RULES, added_by_ties
-from tests.studies.comparison_rows import fill, fill_cost, fill_rival
-from tests.studies.figure_rows import write_lines
+from tests.rows.forging import edit_meta
+from tests.studies.comparison_rows import attacked, fill, fill_cost, fill_rival
+from tests.studies.figure_rows import stored
 
 pytestmark = pytest.mark.slow
 
@@ -122,8 +123,10 @@ def test_numbers_are_those_of_the_rows(results: Path) -> None:
 
 def test_broken_proofs_are_shown(results: Path) -> None:
     path = results / "rivals" / "ibp-attack.jsonl.gz"
-    header, *_ = (json.loads(line) for line in read_texts(path))
-    write_lines(path, [header | {"images": 2}, [0, 3, 3, 1, 4, None], [1, 3, 3, 1, 3, None]])
+    records = [
+        AttackRecord(MAIN_PATCH, "unanimous", image, 3, 3, True, after, None) for image, after in ((0, 4), (1, 3))
+    ]
+    stored(path, read_meta(path).header | {"images": 2}, records)
     assert line_of("ibp", "unanimous", standings(results))[-1] == "100.00 ≤ 50.00 (2, 1 broken proofs)"
 
 
@@ -137,8 +140,7 @@ def test_rows_and_costs_of_other_weights_are_left_out(results: Path) -> None:
     first, ours = standings(results)[:2]
     assert (first.name, ours.name) == ("cifar10", "cifar10-small")
     assert first.cost is None and ours.cost is not None and ours.cost.seconds == 1.0
-    header, *rows = (json.loads(line) for line in read_texts(rows_path(results, "ibp-2x2")))
-    write_lines(rows_path(results, "ibp-2x2"), [header | {"weights_sha256": "other"}, *rows])
+    edit_meta(rows_path(results, "ibp-2x2"), lambda meta: meta.update(weights_sha256="other"))
     assert line_of("ibp", "unanimous", standings(results))[3] == "not run yet"
 
 
@@ -202,17 +204,25 @@ def test_wrong_costs_are_refused(tmp_path: Path) -> None:
             read_cost(path)
 
 
+def both(path: Path) -> list[Path]:
+    """A file with what stands beside it, if it has something there."""
+    return [path, meta_path(path)] if ".jsonl" in path.name else [path]
+
+
 def test_files_of_something_else_are_refused(results: Path) -> None:
     """Two rivals share their weights, so that these do not tell whose rows a file has."""
     rivals = {rival.name: rival for rival in RIVALS}
     column, row, masked, ibp = (rivals[name] for name in ("ds-column", "ds-row", "mask-ds", "ibp"))
     for path_of in (attack_path, cost_path, rows_path):
-        kept = path_of(results, masked.name).read_bytes()
-        path_of(results, masked.name).write_bytes(path_of(results, column.name).read_bytes())
+        mine, theirs = (both(path_of(results, rival.name)) for rival in (masked, column))
+        kept = [path.read_bytes() for path in mine]
+        for path, other in zip(mine, theirs, strict=True):
+            path.write_bytes(other.read_bytes())
         with pytest.raises(UsageError, match=r"expected (model|defense) 'mask-ds' in .*, got 'ds-column'; files are"):
             trained(results, masked)
-        path_of(results, masked.name).write_bytes(kept)
-    header, *rows = (json.loads(line) for line in read_texts(attack_path(results, "ibp")))
+        for path, content in zip(mine, kept, strict=True):
+            path.write_bytes(content)
+    header = read_meta(attack_path(results, "ibp")).header
     others: list[tuple[dict[str, Any], str]] = [
         ({"split": "train"}, "split"),
         ({"patch": "2x2"}, "patch"),
@@ -221,15 +231,17 @@ def test_files_of_something_else_are_refused(results: Path) -> None:
         ({"data": None}, "name"),
     ]
     for change, key in others:
-        write_lines(attack_path(results, "ibp"), [header | change, *rows])
+        forged = header | change
+        stored(attack_path(results, "ibp"), forged, attacked(forged["rule"], forged["patch"]))
         with pytest.raises(UsageError, match=rf"expected {key} '.*' in .*ibp-attack.jsonl.gz, got"):
             trained(results, ibp)
-    write_lines(attack_path(results, "ibp"), [header | {"weights_sha256": None}, *rows])
+    stored(attack_path(results, "ibp"), header | {"weights_sha256": None}, attacked(header["rule"]))
     with pytest.raises(UsageError, match=r"expected the digest of weights in .*, got none; make it by python -m"):
         trained(results, ibp)
-    for wrong in ([header | {"images": 0}], [header | {"images": 1}, [0, 3, 3, 1, 2**70, None]]):
-        write_lines(attack_path(results, "ibp"), wrong)
-        with pytest.raises(UsageError, match=r"expected (rows of an attack|classes as numbers) in .*ibp-attack"):
+    large = AttackRecord(MAIN_PATCH, header["rule"], 0, 3, 3, True, 2**70, None)
+    for images, records in ((0, []), (1, [large])):
+        stored(attack_path(results, "ibp"), header | {"images": images}, records)
+        with pytest.raises(UsageError, match=r"expected (rows of an attack|numbers of 64 bits) in .*ibp-attack"):
             trained(results, ibp)
     damaged: list[dict[str, Any]] = [
         {"images": None},
@@ -238,7 +250,7 @@ def test_files_of_something_else_are_refused(results: Path) -> None:
         {"evaluations": [{"patch": "5x5"}]},
     ]
     for change in damaged:
-        write_lines(rows_path(results, "ds-row"), [header | {"evaluations": [], "kind": "certificates"} | change])
+        stored(rows_path(results, "ds-row"), header | {"evaluations": [], "kind": "certificates"} | change, [])
         with pytest.raises(UsageError, match=r"expected rows of an evaluation in .*ds-row.jsonl.gz, got something"):
             trained(results, row)
 

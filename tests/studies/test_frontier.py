@@ -8,7 +8,8 @@ import pytest
 
 from bagcert.defense import card, shipped_models
 from bagcert.rows.accuracy import accuracies
-from bagcert.rows.format import Evaluation, read_rows
+from bagcert.rows.certified import read_rows
+from bagcert.rows.format import Evaluation
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = {

@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 
 from bagcert.files import read_json
-from bagcert.rows.format import Evaluation, read_rows
+from bagcert.rows.certified import read_rows
+from bagcert.rows.format import Evaluation
 from studies.common.results import BENCHMARKS, RESULTS
 from studies.common.subject import Subject
 from studies.photographs import page as photographs_page

@@ -6,7 +6,7 @@ import pytest
 
 from bagcert.defense import card
 from bagcert.rows.attacked import read_attack_rows
-from bagcert.rows.format import read_rows
+from bagcert.rows.certified import read_rows
 from bagcert.scorers.weights import load_scorer
 from bagcert.training.run import RunFolder, save_run
 from studies.common.results import RESULTS

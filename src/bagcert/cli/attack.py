@@ -1,9 +1,7 @@
 """`bagcert attack`: how many images are still classified correctly under the best patch that an attacker finds?"""
 
-import hashlib
 import json
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +13,9 @@ from bagcert.attacks import AttackSettings
 from bagcert.cli.output import continued, counted, report_unsound, rows_path
 from bagcert.defense import load
 from bagcert.program import find_device, usual_device
-from bagcert.rows.attacked import AttackRows, read_attack_rows, write_attack_rows
+from bagcert.rows.attacked import AttackRows, attack_header, read_attack_rows, write_attack_rows
 from bagcert.rows.header import describe, fitting_dataset
+from bagcert.rows.resume import usual_path
 
 
 def attack(
@@ -44,7 +43,7 @@ def attack(
     ] = False,
     seed: Annotated[int, typer.Option(help="seed of the random starts", min=0)] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="file for the rows, one JSON line per image; continued if it exists")
+        Path | None, typer.Option(help="file for the rows, ending in .jsonl; continued if it exists")
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
@@ -56,13 +55,8 @@ def attack(
     defense = load(model, find_device(device, usual_device())).against(patch, rule)
     dataset = fitting_dataset(data or defense.card["data"]["name"], defense, data_dir)
     source = dataset.split(split)
-    header = {
-        **describe(model, defense, dataset, split),
-        "images": min(limit or len(source), len(source)),
-        "patch": str(defense.threat),
-        "rule": defense.rule.name,
-    }
-    path = rows_path(out) if out is not None else usual_path(header, settings)
+    header = {**describe(model, defense, dataset, split), "images": min(limit or len(source), len(source))}
+    path = rows_path(out) if out is not None else usual_path(attack_header(header, defense, settings))
     with continued(path), counted("attacking", header["images"]) as after_batch:
         write_attack_rows(path, defense, source, header, settings, after_batch)
     rows = read_attack_rows(path)
@@ -72,12 +66,6 @@ def attack(
     else:
         show(rows, result, path)
     report_unsound(rows, path)
-
-
-def usual_path(header: dict[str, Any], settings: AttackSettings) -> Path:
-    """A file name per question: the same command continues its rows, and other commands do not touch them."""
-    question = hashlib.sha256(json.dumps([header, asdict(settings)]).encode()).hexdigest()[:8]
-    return Path("rows") / f"{Path(str(header['model'])).name}-attack-{header['split']}-{question}.jsonl"
 
 
 def to_object(rows: AttackRows, seconds: float) -> dict[str, Any]:

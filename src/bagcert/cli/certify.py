@@ -1,6 +1,5 @@
 """`bagcert certify`: for each image of a split, is its class proven safe from every such patch?"""
 
-import hashlib
 import json
 import time
 from pathlib import Path
@@ -12,8 +11,10 @@ from bagcert.cli.output import continued, counted, rows_path, show_certified
 from bagcert.defense import load
 from bagcert.distributed import joined_world
 from bagcert.program import find_device
-from bagcert.rows.format import Evaluation, Rows, read_rows, summary
+from bagcert.rows.certified import Rows, read_rows, summary
+from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe, fitting_dataset
+from bagcert.rows.resume import usual_path
 from bagcert.rows.write import Plan, write_rows
 
 
@@ -36,7 +37,7 @@ def certify(
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="store scores and weakest placements with the rows")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="file for the rows, one JSON line per image; continued if it exists")
+        Path | None, typer.Option(help="file for the rows, ending in .jsonl; continued if it exists")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
@@ -51,10 +52,10 @@ def certify(
         evaluations = wanted(patch or [str(defense.card["patch"])], rule or [str(defense.card["rule"])])
         plan = Plan(evaluations, min(limit or len(source), len(source)), scores)
         header = describe(model, defense, dataset, split)
-        path = rows_path(out) if out is not None else usual_path(header, plan)
+        path = rows_path(out) if out is not None else usual_path({**header, **plan.header})
         quiet = not world.is_main
         with continued(path, quiet), counted("certifying", plan.images, quiet) as after_batch:
-            write_rows(path, defense, plan, source, header, after_batch)
+            write_rows(path, defense, plan, source, header, after_batch, world)
         if quiet:
             return
     rows = read_rows(path)
@@ -68,13 +69,6 @@ def certify(
 def wanted(patches: list[str], rules: list[str]) -> list[Evaluation]:
     """Every rule with every patch, each pair once."""
     return list(dict.fromkeys(Evaluation(patch.strip(), rule.strip()) for patch in patches for rule in rules))
-
-
-def usual_path(header: dict[str, object], plan: Plan) -> Path:
-    """A file name per question: the same command continues its rows, and other commands do not touch them."""
-    question = json.dumps([header, plan.images, plan.scores, [str(entry) for entry in plan.evaluations]])
-    name = Path(str(header["model"])).name
-    return Path("rows") / f"{name}-{header['split']}-{hashlib.sha256(question.encode()).hexdigest()[:8]}.jsonl"
 
 
 def to_object(rows: Rows, seconds: float) -> dict[str, object]:

@@ -19,7 +19,8 @@ from bagcert.program import usual_device
 from bagcert.report.inputs import read_inputs
 from bagcert.report.page import build, write_report
 from bagcert.rows.attacked import read_attack_rows, write_attack_rows
-from bagcert.rows.format import Evaluation, read_rows
+from bagcert.rows.certified import read_rows
+from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe, fitting_dataset
 from bagcert.rows.prover import one_thread
 from bagcert.rows.write import Plan, write_rows
@@ -68,10 +69,9 @@ def demo(
 
     console.print(f"3/4 attack {ATTACKED} images with {patch} patches where their proof is weakest")
     attacks = min(ATTACKED, len(source))
-    threat = {"images": attacks, "patch": str(defense.threat), "rule": defense.rule.name}
     # One thread: 2.4 s per image; two threads on two busy cores took 40 s.
     with one_thread(), continued(attacked), counted("attacking", attacks) as after_batch:
-        write_attack_rows(attacked, defense, source, {**header, **threat}, AttackSettings(), after_batch)
+        write_attack_rows(attacked, defense, source, {**header, "images": attacks}, AttackSettings(), after_batch)
     found = read_attack_rows(attacked)
     console.print(f"    certified {found.certified_accuracy:.0%} ≤ attacked {found.attacked_accuracy:.0%}")
     report_unsound(found, attacked)

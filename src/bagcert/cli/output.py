@@ -16,7 +16,7 @@ from rich.table import Table
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.rows.attacked import AttackRows, unsound_paths
-from bagcert.rows.format import Rows, summary
+from bagcert.rows.certified import Rows, summary
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from bagcert.cli.output import counted
-from bagcert.rows.format import parse_lines
+from bagcert.rows.format import CERTIFICATES, read_meta
 from bagcert.rows.verify.check import Verdict, verify_rows
 from bagcert.rows.verify.reach import field_of
 
@@ -17,7 +17,7 @@ def verify(
     rows: Annotated[Path, typer.Argument(help="file written by `bagcert certify --scores`")],
 ) -> None:
     """Check every certificate with separate, plain and slow code; exit with code 1 if any does not hold"""
-    with counted("verifying", len(parse_lines(rows).images)) as after_image:
+    with counted("verifying", read_meta(rows, CERTIFICATES).images) as after_image:
         verdict = verify_rows(rows, after_image)
     for line in words(verdict):
         typer.echo(line)

@@ -11,7 +11,8 @@ from bagcert.report.figures import label
 from bagcert.report.inputs import Inputs
 from bagcert.rows.accuracy import wilson
 from bagcert.rows.attacked import AttackRows
-from bagcert.rows.format import Evaluation, Rows
+from bagcert.rows.certified import Rows
+from bagcert.rows.format import Evaluation
 
 MOST_CLASSES = 40  # a larger matrix is unreadable
 

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from bagcert.report.drawing import MARKERS, PALETTE, Picture, axes, percent_axis, picture
 from bagcert.report.inputs import Inputs
-from bagcert.rows.format import Evaluation, Rows
+from bagcert.rows.certified import Rows
+from bagcert.rows.format import Evaluation
 
 Point = tuple[float, float]
 SAME_AREA = 1.05  # 24 and 25 pixels count as one area

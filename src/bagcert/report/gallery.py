@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from bagcert.data import Source
 from bagcert.errors import UsageError
 from bagcert.report.drawing import PALETTE, Picture, picture
-from bagcert.rows.format import Evaluation, Rows
+from bagcert.rows.certified import Rows
+from bagcert.rows.format import Evaluation
 from bagcert.rows.header import framed_dataset
 from bagcert.rows.stored_scores import ScoreFiles, scores_folder
 from bagcert.rules import Certificate
@@ -35,7 +36,7 @@ class Gallery:
 
 def make_gallery(rows: Rows, entry: Evaluation, data_dir: Path | None) -> Gallery:
     """The safest images, those just above and below certification, and wrong ones."""
-    if not rows.sides or not scores_folder(rows.path).is_dir():
+    if not rows.squares or not scores_folder(rows.path).is_dir():
         return Gallery([], "these rows have no scores beside them; certify with --scores")
     header = rows.header
     try:
@@ -77,7 +78,7 @@ def caption(kind: str, number: int, rows: Rows, entry: Evaluation) -> str:
     assert certificate.lead is not None and certificate.weakest_class is not None
     label, predicted = int(rows.labels[number]), int(certificate.predicted[number])
     truth = "" if label == predicted else f", in truth {classes[label]}"
-    side = int(rows.sides[entry][number])
+    side = int(rows.squares[entry][number])
     safe = f"no {side}×{side} square can change that" if side else "nothing is proven"
     lead = int(certificate.lead[number]) / rows.header["scores"]["unit"]
     rival = classes[int(certificate.weakest_class[number])]

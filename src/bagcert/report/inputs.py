@@ -7,7 +7,8 @@ from typing import Any
 
 from bagcert.errors import UsageError
 from bagcert.rows.attacked import AttackRows, read_attack_rows
-from bagcert.rows.format import Evaluation, Rows, file_kind, read_rows
+from bagcert.rows.certified import Rows, read_rows
+from bagcert.rows.format import ATTACK, Evaluation, read_meta
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,24 +36,19 @@ class Inputs:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes, or their numbers if the rows have none."""
-        for header in self.headers:
-            if "classes" in header:
-                return [str(name) for name in header["classes"]]
-        last = max(
-            int(max(rows.labels.max(), *(entry.predicted.max() for entry in rows.results.values())))
-            for rows in self.certified.values()
-        )
-        return [str(number) for number in range(last + 1)]
+        return [str(name) for name in self.headers[0]["classes"]]
 
 
 def read_inputs(paths: list[Path]) -> Inputs:
     """Read all files, and refuse rows of different data: they must not meet in one table."""
-    certified = [read_rows(path) for path in paths if file_kind(path) != "attack"]
-    attacks = [(path, read_attack_rows(path)) for path in paths if file_kind(path) == "attack"]
+    kinds = {path: read_meta(path).kind for path in paths}
+    certified = [read_rows(path) for path in paths if kinds[path] != ATTACK]
+    attacks = [(path, read_attack_rows(path)) for path in paths if kinds[path] == ATTACK]
     if not certified:
         raise UsageError("expected at least one file of `bagcert certify`, got none; add one")
     headers = [(rows.path, rows.header) for rows in certified] + [(path, rows.header) for path, rows in attacks]
+    for path, header in headers:
+        need_facts(path, header)
     first_path, first = headers[0]
     for path, header in headers[1:]:
         if data_of(header) != data_of(first):
@@ -68,6 +64,18 @@ def read_inputs(paths: list[Path]) -> Inputs:
         dict(zip(models, certified, strict=True)),
         [(names[identity(rows)], rows) for _, rows in attacks],
     )
+
+
+def need_facts(path: Path, header: dict[str, Any]) -> None:
+    """Refuse rows that do not say what they are of."""
+    try:
+        named = [header["model"], header["weights_sha256"], header["split"], *data_of(header), header["data"]["name"]]
+        size, classes = header["footprint"]["image_size"], header["classes"]
+        fits = all(isinstance(text, str) for text in named) and len(size) == 2 and isinstance(classes, list)
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"expected rows as bagcert writes them in {path}, got: {error}; copy both files") from error
+    if not fits:
+        raise UsageError(f"expected names of model, weights, data and classes in {path}, got others; copy both files")
 
 
 def identity(rows: AttackRows) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from bagcert.report.figures import aspect_figure, size_figure
 from bagcert.report.gallery import Gallery, make_gallery
 from bagcert.report.inputs import Inputs
 from bagcert.report.tables import Table, abstain_table, accuracy_table, attack_table, class_table
+from bagcert.rows.format import rows_name
 from bagcert.threats import parse_threat
 
 PAGE = "report.html"
@@ -90,16 +91,14 @@ def headline(inputs: Inputs) -> str:
 
 def threats(inputs: Inputs) -> list[str]:
     """Each patch in words, once."""
-    size = next((header["footprint"]["image_size"] for header in inputs.headers if "footprint" in header), None)
+    size = inputs.headers[0]["footprint"]["image_size"]
     patches = dict.fromkeys(entry.patch for rows in inputs.certified.values() for entry in rows.results)
-    if size is None:  # rows of an early version
-        return [f"{patch} pixels" for patch in patches]
     return [parse_threat(patch, (size[0], size[1])).describe() for patch in patches]
 
 
 def sources(inputs: Inputs) -> list[tuple[dict[str, Any], str]]:
     """The header and file name of each input."""
-    found = [({"model": rows.model, **rows.header}, rows.path.name) for rows in inputs.certified.values()]
+    found = [(rows.header, rows.path.name) for rows in inputs.certified.values()]
     found += [(rows.header, f"attack-{rows.header['patch']}.jsonl") for _, rows in inputs.attacks]
     return list(zip((header for header, _ in found), apart([name for _, name in found]), strict=True))
 
@@ -134,7 +133,7 @@ def command(header: dict[str, Any], name: str) -> str:
     words += ["--limit", str(header["images"])] + (
         ["--scores"] if verb == "certify" and header.get("scores_stored") else []
     )
-    return shlex.join([*words, "--out", name.removesuffix(".gz")])
+    return shlex.join([*words, "--out", f"{rows_name(Path(name))}.jsonl"])
 
 
 def facts(inputs: Inputs) -> list[tuple[str, str]]:

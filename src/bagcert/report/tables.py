@@ -8,7 +8,8 @@ from torch import Tensor
 from bagcert.report.inputs import Inputs
 from bagcert.rows.accuracy import wilson
 from bagcert.rows.attacked import AttackRows
-from bagcert.rows.format import Evaluation, Rows
+from bagcert.rows.certified import Rows
+from bagcert.rows.format import Evaluation
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Rows: what was certified or attacked, one record per image. Reports and the verifier only read them.
+"""Rows: what was certified or attacked, one record per image and evaluation. Reports and
+the verifier only read them.
 
-May import: attacks, data, defense, errors, files, program, rules, scorers, threats.
+May import: attacks, data, defense, distributed, errors, files, program, rules, scorers, threats.
 """

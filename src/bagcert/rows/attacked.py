@@ -1,11 +1,5 @@
-"""Rows of an attack: one JSON line per image, written as they come.
+"""Rows of an attack: for each image the class under the best attack, and where its patch sits."""
 
-line 1      {...}: what was attacked with what; "kind" is "attack"
-each image  [number, label, predicted, certified, class under the best attack, placement or null]
-            a placement is [row, column, height, width] in pixels, null where no attack changed the class
-"""
-
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -13,26 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
 from bagcert.attacks import Attacked, AttackSettings
 from bagcert.data import Batch, Source
 from bagcert.defense import Defense
-from bagcert.errors import UsageError
-from bagcert.files import append, write_atomically
 from bagcert.program import at_once
-from bagcert.rows.format import read_texts
+from bagcert.rows.format import ATTACK, AttackRecord, rows_name
 from bagcert.rows.header import describe_scores
-from bagcert.rows.write import need_same
+from bagcert.rows.resume import append_records, finish, resume
+from bagcert.rows.table import read_table
 
 BATCH = {"cpu": 10, "cuda": 1000}  # images; an interrupted call continues at a multiple of it
 
 
 @dataclass(frozen=True, eq=False)
 class AttackRows:
-    """What an attack came to; accuracies are shares of all images."""
+    """What an attack came to; accuracies are shares of all images. `header` is what the file beside the rows says."""
 
     header: dict[str, Any]
     labels: Tensor  # int64 [n]
@@ -76,38 +68,41 @@ def write_attack_rows(
 
     A certified image that changes its class is saved beside the rows, before its row is written.
     """
-    device = next(defense.scorer.parameters()).device
-    size = at_once(BATCH, device)
-    header = {**facts, **describe_scores(defense.scorer), "kind": "attack", "attack": asdict(settings), "batch": size}
-    done = resume(path, header)
+    size = at_once(BATCH, defense.device)
+    header = attack_header(facts, defense, settings)
+    done = resume(path, header, size)
     after_batch(done)
     first, last = -(-done // size), -(-header["images"] // size)
-    for number, batch in enumerate(islice(source.batches(size, device, start=first), last - first), start=first):
+    batches = islice(source.batches(size, defense.device, start=first), last - first)
+    for number, batch in enumerate(batches, start=first):
         kept = batch.index < header["images"]
         batch = Batch(batch.images[kept], batch.labels[kept], batch.index[kept])
         # Each batch draws its own random starts, so that a continued call draws those of an uninterrupted one.
         attacked = defense.attack(batch.images, batch.labels, replace(settings, seed=seed_of(settings, number)))
         save_unsound(path, batch, attacked)
-        append(path, [json.dumps(row, separators=(",", ":")) + "\n" for row in to_lines(batch, attacked)])
+        append_records(path, to_records(header["patch"], header["rule"], batch, attacked))
         after_batch(len(batch.labels))
+    finish(path, summary(read_attack_rows(path, finished=False)))
+
+
+def attack_header(facts: dict[str, Any], defense: Defense, settings: AttackSettings) -> dict[str, Any]:
+    """What the file beside the rows says; patch and rule are those of the defense."""
+    evaluation = {"patch": str(defense.threat), "rule": defense.rule.name}
+    attack = {"kind": ATTACK, "attack": asdict(settings), "batch": at_once(BATCH, defense.device)}
+    return {**facts, **evaluation, **describe_scores(defense.scorer), **attack}
 
 
 def seed_of(settings: AttackSettings, batch: int) -> int:
     return settings.seed * 2**20 + batch
 
 
-def to_lines(batch: Batch, attacked: Attacked) -> list[list[Any]]:
-    """The rows of a batch."""
+def to_records(patch: str, rule: str, batch: Batch, attacked: Attacked) -> list[AttackRecord]:
+    """The records of a batch."""
     certificate = attacked.certificate
-    columns = (
-        batch.index,
-        batch.labels,
-        certificate.predicted,
-        certificate.certified.long(),
-        attacked.attacked,
-    )
-    places = [None if place[0] < 0 else place for place in attacked.placement.tolist()]
-    return [list(row) for row in zip(*(column.tolist() for column in columns), places, strict=True)]
+    columns = (batch.index, batch.labels, certificate.predicted, certificate.certified, attacked.attacked)
+    placements = [None if placement[0] < 0 else placement for placement in attacked.placement.tolist()]
+    rows = zip(*(column.tolist() for column in columns), placements, strict=True)
+    return [AttackRecord(patch, rule, *values) for values in rows]
 
 
 def save_unsound(path: Path, batch: Batch, attacked: Attacked) -> None:
@@ -122,50 +117,26 @@ def save_unsound(path: Path, batch: Batch, attacked: Attacked) -> None:
 
 def unsound_paths(path: Path, image: int) -> tuple[Path, Path]:
     """Where the picture and the exact pixels of a broken certificate are kept."""
-    return path.with_name(f"{path.stem}-unsound-{image}.png"), path.with_name(f"{path.stem}-unsound-{image}.npy")
+    name = f"{rows_name(path)}-unsound-{image}"
+    return path.with_name(f"{name}.png"), path.with_name(f"{name}.npy")
 
 
-def resume(path: Path, header: dict[str, Any]) -> int:
-    """How many images the file holds already, in whole batches; starts a new file where there is none."""
-    if not path.exists():
-        write_atomically(path, (json.dumps(header) + "\n").encode())
-        return 0
-    found, rows = read_attack_lines(path)
-    need_same(path, found, header)
-    kept = len(rows) if len(rows) == header["images"] else len(rows) // header["batch"] * header["batch"]
-    lines = [json.dumps(header), *(json.dumps(row, separators=(",", ":")) for row in rows[:kept])]
-    write_atomically(path, "".join(line + "\n" for line in lines).encode())
-    return kept
+def read_attack_rows(path: Path, finished: bool = True) -> AttackRows:
+    """Rows of an attack; a file that does not hold every image is refused, and so is one not yet finished."""
+    meta, table = read_table(path, ATTACK, finished)
+    columns = (table[name][:, 0] for name in ("label", "predicted", "certified", "attacked"))
+    return AttackRows(meta.header, *columns)
 
 
-def read_attack_rows(path: Path) -> AttackRows:
-    """Rows of an attack from a file; one that does not hold every image is refused."""
-    header, rows = read_attack_lines(path)
-    if len(rows) != header["images"]:
-        raise UsageError(
-            f"expected {header['images']} rows in {path}, got {len(rows)}; go on to the end: the same command continues"
-        )
-    try:
-        table = torch.tensor([row[1:5] for row in rows], dtype=torch.int64).reshape(-1, 4)
-    except (ValueError, RuntimeError) as error:
-        raise UsageError(f"expected classes as numbers in {path}, got: {error}; make it by bagcert attack") from error
-    labels, predicted, certified, attacked = table.unbind(dim=1)
-    return AttackRows(header, labels, predicted, certified == 1, attacked)
-
-
-def read_attack_lines(path: Path) -> tuple[dict[str, Any], list[list[Any]]]:
-    """The first line and the rows; a last line that a crash cut off is left out."""
-    try:
-        texts = [text for text in read_texts(path) if text.endswith("\n")]
-        header, *rows = (json.loads(text) for text in texts)
-        fits = header["kind"] == "attack" and type(header["images"]) is int and header["images"] > 0
-    except (OSError, EOFError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"expected rows of an attack in {path}, got something else: {error}; make it by bagcert attack"
-        ) from error
-    for number, row in enumerate(rows):
-        fits = fits and isinstance(row, list) and len(row) == 6 and row[0] == number
-        fits = fits and all(isinstance(value, int) for value in row[:5])
-    if not fits:
-        raise UsageError(f"expected rows of an attack in {path}, got something else; give a file of `bagcert attack`")
-    return header, rows
+def summary(rows: AttackRows) -> list[dict[str, Any]]:
+    """The accuracies as the file beside the rows gives them."""
+    return [
+        {
+            "patch": rows.header["patch"],
+            "rule": rows.header["rule"],
+            "clean_accuracy": rows.clean_accuracy,
+            "certified_accuracy": rows.certified_accuracy,
+            "attacked_accuracy": rows.attacked_accuracy,
+            "flips_of_certified": len(rows.flips_of_certified),
+        }
+    ]

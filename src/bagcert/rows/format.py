@@ -1,33 +1,39 @@
-"""Rows: one JSON line per image, from which every table and figure can be rebuilt without the model.
+"""Rows: one JSON object per line for one image under one evaluation, and beside them what was certified with what.
 
-line 1      {...}: what was certified with what, and the evaluations (patch and rule); see `header.py`
-each image  [number, label, [result of each evaluation], digest of its scores]
-            result: [predicted, certified] or, with scores, [predicted, certified, lead, weakest rival, weakest place,
-            second place or null, side of the largest certified square]; a place is [row, column, height, width] in
-            pixels. The digest is there with scores only.
-last line   {"results": [...]}: the accuracies, once all images are there
+NAME.jsonl       the records; NAME.jsonl.gz or NAME.jsonl.xz when stored
+NAME.meta.json   format and version, model, data, program, evaluations, number of images; once all records are there,
+                 their SHA-256 and the accuracies
+NAME.scores/     the scores, if they were asked for; see stored_scores.py
 
-Files without the last line, and gzipped ones, are read as well.
+docs/rows.md lists the fields. Readers ignore fields that they do not know, so that new ones need no new version.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from bagcert.errors import UsageError
-from bagcert.files import read_lines
-from bagcert.rows.accuracy import Accuracies, accuracies, wilson
-from bagcert.rules import Certificate
+from bagcert.files import read_json, read_lines, write_atomically
 
-# What a reader takes in before it refuses; a proof of each of ImageNet's training images fits.
-MOST_BYTES = 2**28
-MOST_LINES = 2**21
-LONGEST_LINE = 2**20
+FORMAT, VERSION = "bagcert rows", 1
+CERTIFICATES, ATTACK = "certificates", "attack"
+
+# What a reader believes before it refuses. Every image of ImageNet under six evaluations fits.
+MOST_IMAGES = 2**22
+MOST_EVALUATIONS = 2**10
+MOST_RECORDS = 2**23
+MOST_SIDE = 2**12  # pixels of an image
+MOST_BYTES = 2**30  # of records, unpacked
+LONGEST_LINE = 2**12
+MOST_META_BYTES = 2**20
+AT_ONCE = 2**12  # records parsed at a time
+
+Placement = tuple[int, int, int, int]  # row, column, height, width in pixels
+Columns = dict[str, list[Any]]  # the fields of some records, by name
 
 
 @dataclass(frozen=True)
@@ -38,145 +44,241 @@ class Evaluation:
     rule: str
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """What a rows file holds: for each evaluation a certificate over the same images."""
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One image under one evaluation. The fields after `certified` are there if scores were stored."""
 
-    path: Path
-    header: dict[str, Any]
-    labels: Tensor  # int64 [n]
-    results: dict[Evaluation, Certificate]
-    sides: dict[Evaluation, Tensor] = field(default_factory=dict)  # int64 [n] of the largest certified squares
+    patch: str
+    rule: str
+    image: int
+    label: int
+    predicted: int
+    certified: bool
+    lead: int | None = None
+    weakest_class: int | None = None
+    weakest_placement: Placement | None = None
+    second_placement: Placement | None = None  # of rules with pairs of masks
+    certified_square: int | None = None  # the side of the largest one; 0 if there is none
+    scores_sha256: str | None = None  # its first 16 digits
 
-    @property
-    def model(self) -> str:
-        """The model's name; rows of a shipped model are named after the folder they lie in."""
-        return str(self.header.get("model", self.path.resolve().parent.name))
 
-    def accuracies(self, evaluation: Evaluation) -> Accuracies:
-        return accuracies(self.results[evaluation], self.labels)
+@dataclass(frozen=True, slots=True)
+class AttackRecord:
+    """One image under attack: the class under the best attack, and where its patch sits if it changed the class."""
+
+    patch: str
+    rule: str
+    image: int
+    label: int
+    predicted: int
+    certified: bool
+    attacked: int
+    placement: Placement | None
+
+
+BASIC: dict[str, type] = {"patch": str, "rule": str, "image": int, "label": int, "predicted": int, "certified": bool}
+DETAILS: dict[str, type] = {
+    "lead": int,
+    "weakest_class": int,
+    "weakest_placement": tuple,
+    "second_placement": tuple,
+    "certified_square": int,
+    "scores_sha256": str,
+}
+ATTACKED: dict[str, type] = {"attacked": int, "placement": tuple}
+
+
+def to_line(record: Record | AttackRecord) -> str:
+    """A record as it is written."""
+    names = [field.name for field in fields(record)]
+    if isinstance(record, Record) and record.lead is None:  # without scores
+        names = list(BASIC)
+    return json.dumps({name: getattr(record, name) for name in names}, separators=(",", ":")) + "\n"
 
 
 @dataclass(frozen=True)
-class Lines:
-    """The parsed lines of a rows file."""
+class Meta:
+    """What stands beside the rows. The header says what was asked of what; the rest is there once all records are."""
 
     header: dict[str, Any]
-    images: list[list[Any]]
-    footer: dict[str, Any] | None
+    rows_sha256: str | None = None
+    results: list[dict[str, Any]] | None = None
+
+    @property
+    def kind(self) -> str:
+        return str(self.header.get("kind", CERTIFICATES))
+
+    @property
+    def images(self) -> int:
+        return int(self.header["images"])
+
+    @property
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """An attack is under a single evaluation."""
+        entries = [self.header] if self.kind == ATTACK else self.header["evaluations"]
+        return tuple(Evaluation(entry["patch"], entry["rule"]) for entry in entries)
+
+    @property
+    def scores_stored(self) -> bool:
+        return self.header.get("scores_stored") is True
+
+    @property
+    def fields(self) -> dict[str, type]:
+        """The fields that each record must have."""
+        if self.kind == ATTACK:
+            return BASIC | ATTACKED
+        return BASIC | DETAILS if self.scores_stored else BASIC
 
 
-def summary(rows: Rows) -> list[dict[str, Any]]:
-    """The accuracies of every evaluation, with 95 % intervals, as the last line and `--json` give them."""
-    table = []
-    for entry in rows.results:
-        shares = rows.accuracies(entry)
-        table.append(
-            {
-                "patch": entry.patch,
-                "rule": entry.rule,
-                "clean_accuracy": shares.clean,
-                "certified_accuracy": shares.certified,
-                "interval": list(wilson(round(shares.certified * shares.images), shares.images)),
-            }
-        )
-    return table
+def rows_name(path: Path) -> str:
+    """The NAME of NAME.jsonl, packed or not."""
+    return path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".jsonl")
 
 
-def read_rows(path: Path) -> Rows:
-    """Rows from a file; one that does not hold every image is refused."""
-    lines = parse_lines(path)
-    numbers = [row[0] for row in lines.images]
-    if numbers != list(range(lines.header["images"])):
-        raise UsageError(
-            f"expected {lines.header['images']} rows in {path}, got {len(numbers)}; certify to the end: the same "
-            "command continues"
-        )
-    return to_rows(path, lines)
+def meta_path(path: Path) -> Path:
+    """Where the file beside the rows lies."""
+    return path.with_name(rows_name(path) + ".meta.json")
 
 
-def to_rows(path: Path, lines: Lines) -> Rows:
-    """The numbers of parsed lines as tensors."""
-    evaluations = [Evaluation(**entry) for entry in lines.header["evaluations"]]
-    columns = list(zip(*(row[2] for row in lines.images), strict=True)) or [()] * len(evaluations)
+def write_meta(path: Path, meta: Meta) -> None:
+    """One line per field, so that people can read it as well."""
+    done = {} if meta.rows_sha256 is None else {"rows_sha256": meta.rows_sha256, "results": meta.results}
+    content = {"format": FORMAT, "version": VERSION, **meta.header, **done}
+    lines = (f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
+    write_atomically(meta_path(path), ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+
+def read_meta(path: Path, kind: str | None = None) -> Meta:
+    """What stands beside the rows at `path`; refused unless it is of this kind, if one is given."""
+    what = {ATTACK: "rows of an attack", None: "rows"}.get(kind, "rows of an evaluation")
+    expected, beside = f"expected {what} in {path}", meta_path(path)
+    if not beside.exists():
+        if not path.exists():
+            raise UsageError(f"{expected}, got no such file; make it by bagcert {kind_command(kind)}")
+        if is_older(path):
+            raise UsageError(f"{expected}, got some made by an older version; {kind_command(kind)} again")
+        raise UsageError(f"{expected}, got something else: no {beside.name} beside it; copy both files")
+    if beside.stat().st_size > MOST_META_BYTES:
+        raise UsageError(f"{expected}, got something else: {beside.name} is too large; copy it again")
+    found = read_json(beside)
+    if found.pop("format", None) != FORMAT:
+        raise UsageError(f"{expected}, got something else: {beside.name} names no format; copy it again")
+    if found.pop("version", None) != VERSION:
+        raise UsageError(f"{expected} of version {VERSION}, got others; install the bagcert that made them")
     try:
-        certificates = {
-            entry: to_certificate(column) for entry, column in zip(evaluations, columns, strict=True) if column
-        }
-        detailed = bool(lines.header.get("scores_stored"))
-        sides = {
-            entry: torch.tensor([result[6] for result in column])
-            for entry, column in zip(evaluations, columns, strict=True)
-            if detailed
-        }
-        labels = torch.tensor([row[1] for row in lines.images], dtype=torch.int64)
-    except (ValueError, TypeError, IndexError, RuntimeError) as error:
-        raise UsageError(
-            f"expected numbers for every evaluation in {path}, got: {error}; make it by bagcert certify"
-        ) from error
-    return Rows(path, lines.header, labels, certificates, sides)
+        digest, results = found.pop("rows_sha256", None), found.pop("results", None)
+        meta = Meta(found, digest, results)
+        check_header(meta)
+        if kind is not None and meta.kind != kind:
+            raise ValueError(f"it is of kind {meta.kind}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{expected}, got something else: {error}; make it by bagcert {kind_command(kind)}") from error
+    return meta
 
 
-def to_certificate(results: tuple[list[Any], ...]) -> Certificate:
-    """One evaluation's results over all images."""
-
-    def column(place: int) -> Tensor | None:
-        values = [result[place] for result in results] if len(results[0]) > 2 else [None]
-        return None if values[0] is None else torch.tensor(values)
-
-    predicted, certified = torch.tensor([result[:2] for result in results], dtype=torch.int64).unbind(dim=1)
-    return Certificate(predicted, certified == 1, column(2), column(4), column(5), column(3))
+def kind_command(kind: str | None) -> str:
+    return "attack" if kind == ATTACK else "certify"
 
 
-def parse_lines(path: Path) -> Lines:
-    """The lines of a rows file; a last line that a crash cut off is left out."""
+def is_older(path: Path) -> bool:
+    """Whether the first line is the header that rows had before they had names."""
     try:
-        texts = list(read_texts(path))
-        header = json.loads(texts[0])
-        evaluations = [Evaluation(**entry) for entry in header["evaluations"]]
-        if type(header["images"]) is not int or header["images"] < 1 or header.get("kind") == "attack":
-            raise ValueError(f"{header['images']!r} images of kind {header.get('kind')}")
-        whole = texts[-1].endswith("\n")
-        parsed = [json.loads(text) for text in (texts[1:] if whole else texts[1:-1])]
-    except (OSError, EOFError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"expected rows of an evaluation in {path}, got something else: {error}; make it by bagcert certify"
-        ) from error
-    footer = parsed.pop() if parsed and isinstance(parsed[-1], dict) else None
-    for row in parsed:
-        if not is_row(row, len(evaluations), 7 if header.get("scores_stored") else 2):
-            raise UsageError(
-                f"expected a row with {len(evaluations)} results in {path}, got {json.dumps(row)[:80]}; "
-                "make it by bagcert certify"
-            )
-    return Lines(header, parsed, footer)
-
-
-def is_row(row: Any, evaluations: int, width: int) -> bool:
-    """Whether a line has the form that the top of this file describes, `width` entries to a result."""
-    if not (isinstance(row, list) and len(row) in (3, 4) and isinstance(row[2], list) and len(row[2]) == evaluations):
+        header = json.loads(next(read_lines(path, MOST_META_BYTES, 1, MOST_META_BYTES)))
+    except (OSError, EOFError, StopIteration, RecursionError, ValueError):
         return False
-    numbers = [row[0], row[1]]
-    for result in row[2]:
-        if not isinstance(result, list) or len(result) != width:
-            return False
-        numbers += [*result[:4], *result[6:]]
-        for place in result[4:6]:
-            numbers += place if isinstance(place, list) else []
-    return all(type(number) is int for number in numbers)
+    return isinstance(header, dict) and "images" in header and ("evaluations" in header or "kind" in header)
 
 
-def read_texts(path: Path) -> Iterator[str]:
-    """The lines of a plain or gzipped file of rows, with their ends; ValueError if it is larger than rows are."""
-    return read_lines(path, MOST_BYTES, MOST_LINES, LONGEST_LINE)
+def check_header(meta: Meta) -> None:
+    """Refuse what no reader should believe: counts and sizes for which it would run out of memory."""
+    header = meta.header
+    if meta.kind not in (CERTIFICATES, ATTACK):
+        raise ValueError(f"it is of kind {meta.kind}")
+    if type(header["images"]) is not int or not 1 <= header["images"] <= MOST_IMAGES:
+        raise ValueError(f"{header['images']!r:.40} images")
+    evaluations = meta.evaluations
+    if not all(isinstance(text, str) for entry in evaluations for text in (entry.patch, entry.rule)):
+        raise ValueError("an evaluation without a patch and a rule")
+    if not 1 <= len(set(evaluations)) == len(evaluations) <= min(MOST_EVALUATIONS, MOST_RECORDS // meta.images):
+        raise ValueError(f"{len(evaluations)} evaluations")
+    footprint = header.get("footprint", {})
+    if not isinstance(footprint, dict):
+        raise ValueError("a footprint that is no object")
+    for key in ("image_size", "grid", "receptive_field"):
+        sides = footprint.get(key, [1, 1])
+        if not (isinstance(sides, list) and len(sides) == 2 and all(type(side) is int and side > 0 for side in sides)):
+            raise ValueError(f"a footprint whose {key} is no pair of numbers")
+    for number in numbers_in(footprint):
+        if type(number) is not int or not 0 <= number <= MOST_SIDE:
+            raise ValueError(f"{number!r:.40} in the footprint")
+    if meta.rows_sha256 is not None and not (isinstance(meta.rows_sha256, str) and isinstance(meta.results, list)):
+        raise ValueError("a digest without results")
 
 
-def file_kind(path: Path) -> str:
-    """ "attack" or "certificates", as the first line says."""
+def numbers_in(table: Any) -> Iterator[Any]:
+    """Every value in objects and lists inside each other."""
+    parts = table.values() if isinstance(table, dict) else table if isinstance(table, list) else None
+    if parts is None:
+        yield table
+        return
+    for part in parts:
+        yield from numbers_in(part)
+
+
+def read_columns(path: Path, meta: Meta) -> Iterator[Columns]:
+    """The fields of the records, whole images at a time, each of its type.
+
+    A last line that a crash cut off is left out. Records that are not those that the file beside them names by digest
+    are refused after the last one.
+    """
+    digest, texts = hashlib.sha256(), read_texts(path, len(meta.evaluations) * meta.images)
+    size = len(meta.evaluations) * max(1, AT_ONCE // len(meta.evaluations))
     try:
-        header = json.loads(next(read_texts(path)))
-        return str(header.get("kind", "certificates"))
-    except (OSError, EOFError, StopIteration, AttributeError, ValueError) as error:
+        while part := list(islice(texts, size)):
+            whole = part if part[-1].endswith("\n") else part[:-1]
+            digest.update("".join(part).encode())
+            objects = json.loads(f"[{','.join(whole)}]")
+            if len(objects) != len(whole):
+                raise ValueError("lines that are not one object each")
+            yield to_columns(objects, meta.fields)
+    except (OSError, EOFError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(
-            f"expected rows of an evaluation in {path}, got something else: {error}; make it by bagcert certify"
+            f"expected {meta.kind} in {path}, got something else: {type(error).__name__} {error}; "
+            f"make it by bagcert {kind_command(meta.kind)}"
         ) from error
+    if meta.rows_sha256 not in (None, digest.hexdigest()):
+        raise UsageError(
+            f"expected in {path} the rows that {meta_path(path).name} names by SHA-256, got others; copy both files "
+            f"again, or {kind_command(meta.kind)} again"
+        )
+
+
+def to_columns(objects: list[dict[str, Any]], types: dict[str, type]) -> Columns:
+    """The values of each field, refused unless all are of its type."""
+    columns: Columns = {}
+    for name, wanted in types.items():
+        values = [record[name] for record in objects]
+        if wanted is tuple:
+            values = [None if value is None else to_placement(value) for value in values]
+        elif not set(map(type, values)) <= {wanted}:
+            raise ValueError(f"{name} that is no {wanted.__name__}")
+        columns[name] = values
+    return columns
+
+
+def to_placement(value: Any) -> Placement:
+    if not (isinstance(value, list) and len(value) == 4 and all(type(number) is int for number in value)):
+        raise ValueError("a placement that is not four numbers")
+    return value[0], value[1], value[2], value[3]
+
+
+def read_records(path: Path, meta: Meta) -> Iterator[Record]:
+    """The certificates of a file one by one, in the order of its lines."""
+    for columns in read_columns(path, meta):
+        for values in zip(*columns.values(), strict=True):
+            yield Record(*values)
+
+
+def read_texts(path: Path, most_lines: int = MOST_RECORDS) -> Iterator[str]:
+    """The lines of a plain or packed file of rows, with their ends; ValueError if it is larger than rows are."""
+    return read_lines(path, MOST_BYTES, most_lines, LONGEST_LINE)

@@ -1,4 +1,4 @@
-"""The first line of a rows file: what was certified with what, enough to check it without the model."""
+"""What the file beside the rows says: what was certified with what, enough to check it without the model."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a row says of an image under one evaluation."""
+"""What a record says of an image under one evaluation."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from bagcert.defense import Defense
-from bagcert.rules import IntegerScores
+from bagcert.rows.format import Evaluation, Record
+from bagcert.rules import Certificate, IntegerScores
 from bagcert.rules.largest_square import largest_square, squares
 from bagcert.rules.masking import covered
 from bagcert.threats import Regions
@@ -28,35 +29,35 @@ def one_thread() -> Iterator[None]:
 
 
 class Prover:
-    """A defense and, once asked for, the squares it is tried against."""
+    """A defense under one evaluation and, once asked for, the squares it is tried against."""
 
-    def __init__(self, defense: Defense) -> None:
-        self.defense = defense
+    def __init__(self, defense: Defense, evaluation: Evaluation) -> None:
+        self.evaluation = evaluation
+        self.defense = defense = defense.against(evaluation.patch, evaluation.rule)
         self._device = defense.device
 
-    def results(self, scores: IntegerScores, detailed: bool) -> list[list[Any]]:
-        """One entry for each image, as `rows.py` describes them."""
+    def records(self, numbers: list[int], labels: list[int], scores: IntegerScores, digests: list[str]) -> list[Record]:
+        """What rows say of these images; all of it if `digests` of their scores are given, else the answers alone."""
         with one_thread():
-            return self._results(scores, detailed)
+            certificate = self.defense.certify_integers(scores, exact=bool(digests))
+            answers = (certificate.predicted.tolist(), certificate.certified.tolist())
+            details = self._details(scores, certificate, digests) if digests else ()
+        patch, rule = self.evaluation.patch, self.evaluation.rule
+        return [Record(patch, rule, *values) for values in zip(numbers, labels, *answers, *details, strict=True)]
 
-    def _results(self, scores: IntegerScores, detailed: bool) -> list[list[Any]]:
-        certificate = self.defense.certify_integers(scores, exact=detailed)
-        flags = [certificate.predicted, certificate.certified.long()]
-        if not detailed:
-            pairs: list[list[Any]] = torch.stack(flags, dim=1).tolist()
-            return pairs
+    def _details(self, scores: IntegerScores, certificate: Certificate, digests: list[str]) -> tuple[list[Any], ...]:
+        """The fields of a record after `certified`."""
         assert certificate.lead is not None and certificate.weakest_class is not None
         assert certificate.weakest_region is not None
-        columns = [*flags, certificate.lead, certificate.weakest_class, certificate.weakest_region]
         second = certificate.second_region
-        seconds = [None] * len(flags[0]) if second is None else second.tolist()
-        entries = zip(
-            *(column.tolist() for column in columns),
-            seconds,
+        return (
+            certificate.lead.tolist(),
+            certificate.weakest_class.tolist(),
+            certificate.weakest_region.tolist(),
+            [None] * len(digests) if second is None else second.tolist(),
             self.sides(scores, certificate.certified).tolist(),
-            strict=True,
+            digests,
         )
-        return [list(entry) for entry in entries]
 
     def sides(self, scores: IntegerScores, certified: Tensor) -> Tensor:
         """The side of the largest certified square, int64 [b]; 0 where there is none. Masks stay those of the rule."""

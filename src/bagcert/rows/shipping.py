@@ -1,6 +1,5 @@
 """A trained run made into a model to ship: weights of 8 bits, a card, and the rows behind every number on the card."""
 
-import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,10 @@ from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, sha256, write_atomically, write_json
 from bagcert.rows.accuracy import accuracies
-from bagcert.rows.format import Evaluation, read_rows
+from bagcert.rows.certified import read_rows
+from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe
+from bagcert.rows.resume import store
 from bagcert.rows.write import Plan, write_rows
 from bagcert.rules import rules_for
 from bagcert.scorers import Scorer
@@ -68,15 +69,14 @@ def ship(
     card = dict(defense.card)
     if card["data"]["digest"] != dataset.digest:
         raise UsageError(f"expected the data that the run was trained on, got another digest of {dataset.name}")
-    plain = out / ROWS.removesuffix(".gz")
+    plain = out / "certifying.jsonl"
     own = Evaluation(card["patch"], card["rule"])
     about = describe(out.name, defense, dataset, "test")
     test = dataset.split("test")
     write_rows(plain, defense, Plan(evaluations_for(defense.scorer, own), len(test)), test, about, after_batch)
-    write_atomically(out / ROWS, gzip.compress(plain.read_bytes(), mtime=0))
+    store(plain, out / ROWS)
     card = {**card, **facts, "test": card_table(out / ROWS)}
     write_json(out / CONFIG, card)
-    plain.unlink()
     return card
 
 

@@ -5,6 +5,7 @@ are packed eight to a byte (CIFAR-10, all test images: 13 MB); fixed-point score
 """
 
 import hashlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
+from bagcert.rows.format import rows_name
 
 Integers = NDArray[np.int32]  # [b k i j]
 
 
 def scores_folder(rows: Path) -> Path:
     """Where the scores of a rows file lie."""
-    return rows.with_name(rows.name.removesuffix(".gz").removesuffix(".jsonl") + ".scores")
+    return rows.with_name(rows_name(rows) + ".scores")
 
 
 def digest(scores: NDArray[Any]) -> str:
@@ -45,7 +47,9 @@ def read_chunk(path: Path, shape: tuple[int, int, int]) -> Integers:
     try:
         packed = safetensors.numpy.load_file(path)
         if "votes" in packed:
-            cells = int(np.prod(shape))
+            cells = math.prod(shape)
+            if packed["votes"].shape[1] != -(-cells // 8):
+                raise ValueError(f"votes that are not {shape}")
             return np.unpackbits(packed["votes"], axis=1, count=cells).reshape(-1, *shape).astype(np.int32)
         return packed["scores"].reshape(-1, *shape).astype(np.int32)
     except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:

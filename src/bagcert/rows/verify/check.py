@@ -11,7 +11,7 @@ import numpy as np
 
 from bagcert.errors import UsageError
 from bagcert.rows.accuracy import wilson
-from bagcert.rows.format import Lines, parse_lines
+from bagcert.rows.format import CERTIFICATES, Evaluation, Meta, Record, read_meta, read_records
 from bagcert.rows.stored_scores import ScoreFiles, digest
 from bagcert.rows.verify.conditions import CONDITIONS, VIEW_CONDITIONS, Finding
 from bagcert.rows.verify.reach import Floats, Reach, blind_views, field_of, maximal_reach
@@ -38,21 +38,21 @@ class Checker(ABC):
         self.patch, self.rule, self.footprint = patch, rule, header["footprint"]
         self.low, self.high = header["scores"]["bounds"]
 
-    def problems(self, scores: Floats, result: list[Any]) -> list[str]:
-        """What does not hold; nothing where all does."""
-        claimed, flag = result[:2]
+    def problems(self, scores: Floats, record: Record) -> list[str]:
+        """What does not hold; nothing if all does."""
+        claimed, square = record.predicted, record.certified_square or 0
         if not 0 <= claimed < len(scores):
             return [f"class {claimed} of {len(scores)}"]
         finding = self.finding(scores, claimed)
         found = ["views are unanimous about two classes"] if finding.split else []
         if finding.predicted != claimed:
             found.append(f"predicted {finding.predicted}, row says {claimed}")
-        if (finding.lead > 0) != (flag == 1):
+        if (finding.lead > 0) != record.certified:
             found.append(f"{'certified' if finding.lead > 0 else 'not certified'}, row says otherwise")
-        if len(result) > 2 and result[2] != finding.lead:
-            found.append(f"lead {finding.lead}, row says {result[2]}")
-        if len(result) > 6 and result[6] > 0 and not self.square_holds(scores, claimed, result[6], finding):
-            found.append(f"no proof for {result[6]}x{result[6]}")
+        if record.lead != finding.lead:
+            found.append(f"lead {finding.lead}, row says {record.lead}")
+        if square > 0 and not self.square_holds(scores, claimed, square, finding):
+            found.append(f"no proof for {square}x{square}")
         return [f"{self.patch} {self.rule}: {words}" for words in found]
 
     @abstractmethod
@@ -139,88 +139,109 @@ class Verdict:
 
 def verify_rows(path: Path, after_image: Callable[[int], None] = lambda images: None) -> Verdict:
     """Check every certificate of a file; `after_image` is told of each image."""
-    lines = parse_lines(path)
-    header = lines.header
-    if not header.get("scores_stored"):
+    meta = read_meta(path, CERTIFICATES)
+    if not meta.scores_stored:
         raise UsageError(f"expected rows with scores in {path}, got none; certify with --scores")
-    if not lines.images or not isinstance(header.get("weights_sha256"), str):
+    records = list(read_records(path, meta))
+    if not records or not isinstance(meta.header.get("weights_sha256"), str):
         raise UsageError(f"expected rows of images by named weights in {path}, got none; {REMEDY}")
     try:
-        return verdict_of(path, lines, after_image)
+        return verdict_of(path, meta, records, after_image)
     except (KeyError, TypeError, IndexError, AttributeError) as error:  # whoever wrote it: another program, or a hand
         raise UsageError(
             f"expected rows as bagcert writes them in {path}, got: {type(error).__name__}: {error}; {REMEDY}"
         ) from error
 
 
-def verdict_of(path: Path, lines: Lines, after_image: Callable[[int], None]) -> Verdict:
+def verdict_of(path: Path, meta: Meta, records: list[Record], after_image: Callable[[int], None]) -> Verdict:
     """What holds and what does not, for a file that has all its parts."""
-    header, files = lines.header, ScoreFiles(path, lines.header)
-    checkers = [checker_for(header, entry["patch"], entry["rule"]) for entry in header["evaluations"]]
-    problems = [*missing(lines), *(Problem(None, words) for words in check_field(header["footprint"]))]
-    for row in lines.images:
-        problems += [Problem(row[0], words) for words in check_row(row, files, checkers, header)]
+    header, files = meta.header, ScoreFiles(path, meta.header)
+    checkers = {entry: checker_for(header, entry.patch, entry.rule) for entry in meta.evaluations}
+    problems = [*missing(meta, records), *(Problem(None, words) for words in check_field(header["footprint"]))]
+    by_image: dict[int, list[Record]] = {}
+    for record in records:
+        by_image.setdefault(record.image, []).append(record)
+    for number, found in by_image.items():
+        words = dict.fromkeys(check_image(number, found, files, checkers, header))  # each once
+        problems += [Problem(number, each) for each in words]
         after_image(1)
-    problems += [Problem(None, words) for words in check_accuracies(lines)]
-    return Verdict(len(lines.images), len(lines.images) * len(checkers), problems, header)
+    problems += [Problem(None, words) for words in check_accuracies(meta, records)]
+    return Verdict(len(by_image), len(records), problems, header)
 
 
 def check_field(footprint: dict[str, Any]) -> Iterator[str]:
-    """Whether the layers see as far as the first line says to readers."""
+    """Whether the layers see as far as the header says to readers."""
     stated = [min(pair) for pair in zip(footprint["receptive_field"], footprint["image_size"], strict=True)]
     if "layers" in footprint and (found := field_of(footprint)) != stated:
         yield f"layers that see {found[0]}x{found[1]} pixels, file says {stated[0]}x{stated[1]}"
 
 
-def missing(lines: Lines) -> Iterator[Problem]:
-    """Rows that are not there, or there twice."""
-    numbers = [row[0] for row in lines.images]
-    for number in sorted(set(range(lines.header["images"])) - set(numbers)):
-        yield Problem(number, "no row")
-    for number, times in sorted(Counter(numbers).items()):
+def missing(meta: Meta, records: list[Record]) -> Iterator[Problem]:
+    """Records that are not there, there twice, or of an evaluation that nobody asked for."""
+    counts = Counter((record.image, Evaluation(record.patch, record.rule)) for record in records)
+    present = {image for image, _ in counts}
+    for image in range(meta.images):
+        if image not in present:
+            yield Problem(image, "no row")
+            continue
+        for entry in meta.evaluations:
+            if counts[image, entry] == 0:
+                yield Problem(image, f"{entry.patch} {entry.rule}: no row")
+    for (image, entry), times in sorted(counts.items(), key=lambda item: item[0][0]):
         if times > 1:
-            yield Problem(number, "more than one row")
+            yield Problem(image, f"{entry.patch} {entry.rule}: more than one row")
+        if not 0 <= image < meta.images or entry not in meta.evaluations:
+            yield Problem(image, f"{entry.patch} {entry.rule}: nobody asked for this row")
 
 
-def check_row(row: list[Any], files: ScoreFiles, checkers: list[Checker], header: dict[str, Any]) -> Iterator[str]:
+def check_image(
+    number: int,
+    records: list[Record],
+    files: ScoreFiles,
+    checkers: dict[Evaluation, Checker],
+    header: dict[str, Any],
+) -> Iterator[str]:
     """What does not hold for one image."""
-    number, label, results = row[:3]
-    if not 0 <= label < len(header["classes"]):
-        yield f"label {label} of {len(header['classes'])} classes"
+    for label in {record.label for record in records}:
+        if not 0 <= label < len(header["classes"]):
+            yield f"label {label} of {len(header['classes'])} classes"
+        if label != records[0].label:
+            yield "more than one label"
     scores = files.image(number)
     if scores is None:
         yield "no scores"
         return
-    if len(row) < 4 or digest(scores) != row[3]:
+    if any(record.scores_sha256 != digest(scores) for record in records):
         yield "its scores are not those that the row names by digest"
     low, high = header["scores"]["bounds"]
     if scores.min() < low or scores.max() > high:
         yield f"scores outside {low}..{high}"
     exact = scores.astype(np.float64)
     assert np.abs(exact).sum() < 2**52
-    for checker, result in zip(checkers, results, strict=True):
-        yield from checker.problems(exact, result)
+    for record in records:
+        checker = checkers.get(Evaluation(record.patch, record.rule))
+        yield from checker.problems(exact, record) if checker is not None else ()
 
 
-def check_accuracies(lines: Lines) -> Iterator[str]:
-    """Whether the last line's accuracies follow from the rows."""
-    if lines.footer is None:
+def check_accuracies(meta: Meta, records: list[Record]) -> Iterator[str]:
+    """Whether the accuracies that stand beside the rows follow from them."""
+    if meta.results is None:
         yield "no accuracies: the rows are not finished"
         return
-    images = len(lines.images)
-    stated = lines.footer.get("results", [])
-    if [(entry.get("patch"), entry.get("rule")) for entry in stated] != [
-        (entry["patch"], entry["rule"]) for entry in lines.header["evaluations"]
+    if [(entry.get("patch"), entry.get("rule")) for entry in meta.results] != [
+        (entry.patch, entry.rule) for entry in meta.evaluations
     ]:
-        yield "accuracies of other evaluations than the first line names"
+        yield "accuracies of other evaluations than the header names"
         return
-    for place, entry in enumerate(stated):
-        right = [row[2][place][0] == row[1] for row in lines.images]
-        proven = sum(good and row[2][place][1] == 1 for good, row in zip(right, lines.images, strict=True))
-        counted = {
-            "clean_accuracy": sum(right) / images,
-            "certified_accuracy": proven / images,
-            "interval": list(wilson(proven, images)),
+    right = [record for record in records if record.predicted == record.label]
+    clean = Counter((record.patch, record.rule) for record in right)
+    certified = Counter((record.patch, record.rule) for record in right if record.certified)
+    for entry in meta.results:
+        proven = certified[entry["patch"], entry["rule"]]
+        counted: dict[str, Any] = {
+            "clean_accuracy": clean[entry["patch"], entry["rule"]] / meta.images,
+            "certified_accuracy": proven / meta.images,
+            "interval": list(wilson(proven, meta.images)),
         }
         for key, value in counted.items():
             if not np.allclose(entry.get(key, -1), value, rtol=0, atol=1e-9):

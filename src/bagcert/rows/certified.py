@@ -1,0 +1,78 @@
+"""Rows of certificates: for each evaluation a certificate over the same images, and the accuracies that follow."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bagcert.errors import UsageError
+from bagcert.rows.accuracy import Accuracies, accuracies, wilson
+from bagcert.rows.format import CERTIFICATES, Evaluation
+from bagcert.rows.table import Table, read_table
+from bagcert.rules import Certificate
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a file of certificates holds; `header` is what the file beside it says."""
+
+    path: Path
+    header: dict[str, Any]
+    labels: Tensor  # int64 [n]
+    results: dict[Evaluation, Certificate]
+    squares: dict[Evaluation, Tensor] = field(default_factory=dict)  # int64 [n]: sides of the largest certified ones
+
+    @property
+    def model(self) -> str:
+        return str(self.header["model"])
+
+    def accuracies(self, evaluation: Evaluation) -> Accuracies:
+        return accuracies(self.results[evaluation], self.labels)
+
+
+def read_rows(path: Path, finished: bool = True) -> Rows:
+    """Certificates from a file; one that does not hold every image is refused, and so is one not yet finished."""
+    meta, table = read_table(path, CERTIFICATES, finished)
+    results, squares = {}, {}
+    for place, entry in enumerate(meta.evaluations):
+        mine = {name: values[:, place] for name, values in table.items()}
+        results[entry] = to_certificate(path, mine)
+        if meta.scores_stored:
+            squares[entry] = mine["certified_square"]
+    return Rows(path, meta.header, table["label"][:, 0], results, squares)
+
+
+def to_certificate(path: Path, table: Table) -> Certificate:
+    """One evaluation's certificates of all images."""
+    if "lead" not in table:
+        return Certificate(table["predicted"], table["certified"])
+    weakest, second = table["weakest_placement"], table["second_placement"]
+    without = second[:, 0] < 0
+    if bool((weakest[:, 0] < 0).any()) or bool(without.any() != without.all()):
+        raise UsageError(f"expected placements for every image in {path}, got none for some; certify again")
+    return Certificate(
+        table["predicted"],
+        table["certified"],
+        table["lead"],
+        weakest,
+        None if bool(without.all()) else second,
+        table["weakest_class"],
+    )
+
+
+def summary(rows: Rows) -> list[dict[str, Any]]:
+    """The accuracies of every evaluation, with 95 % intervals, as the file beside the rows and `--json` give them."""
+    table = []
+    for entry in rows.results:
+        shares = rows.accuracies(entry)
+        table.append(
+            {
+                "patch": entry.patch,
+                "rule": entry.rule,
+                "clean_accuracy": shares.clean,
+                "certified_accuracy": shares.certified,
+                "interval": list(wilson(round(shares.certified * shares.images), shares.images)),
+            }
+        )
+    return table

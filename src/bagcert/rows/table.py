@@ -1,0 +1,70 @@
+"""All records of a file as tensors, in the order that the file beside them gives."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bagcert.errors import UsageError
+from bagcert.rows.format import Columns, Meta, kind_command, read_columns, read_meta
+
+NOWHERE = (-1, -1, -1, -1)  # in place of a placement that is not there
+
+Table = dict[str, Tensor]  # [images evaluations], of placements [images evaluations 4]; no texts
+
+
+def read_table(path: Path, kind: str, finished: bool = True) -> tuple[Meta, Table]:
+    """Every field but the texts; a file that does not hold every record is refused, and so is one not yet finished."""
+    meta = read_meta(path, kind)
+    parts: dict[str, list[Tensor]] = {name: [] for name, wanted in meta.fields.items() if wanted is not str}
+    images = 0
+    for columns in ordered_columns(path, meta):
+        count = len(columns["image"]) // len(meta.evaluations)
+        images += count
+        for name, tensors in parts.items():
+            tensors.append(to_tensor(path, columns[name][: count * len(meta.evaluations)], meta))
+    if images != meta.images or (finished and meta.rows_sha256 is None):
+        wanted = "finished rows" if images == meta.images else f"{meta.images} images"
+        raise UsageError(
+            f"expected {wanted} in {path}, got {images} images; {kind_command(kind)} to the end: the same command "
+            "continues"
+        )
+    whole = {name: torch.cat(tensors) for name, tensors in parts.items()}
+    table = {name: values.reshape(images, len(meta.evaluations), *values.shape[1:]) for name, values in whole.items()}
+    if not bool((table["label"] == table["label"][:, :1]).all()):
+        raise UsageError(f"expected one label per image in {path}, got several; {kind_command(kind)} again")
+    return meta, table
+
+
+def ordered_columns(path: Path, meta: Meta) -> Iterator[Columns]:
+    """The fields of all records, refused unless image follows image, each under every evaluation in turn."""
+    done, evaluations = 0, meta.evaluations
+    patches, rules = [entry.patch for entry in evaluations], [entry.rule for entry in evaluations]
+    for columns in read_columns(path, meta):
+        count = len(columns["image"])
+        images = [(done + place) // len(evaluations) for place in range(count)]
+        repeats = count // len(evaluations) + 1
+        wanted: Columns = {"image": images, "patch": (patches * repeats)[:count], "rule": (rules * repeats)[:count]}
+        if any(columns[name] != values for name, values in wanted.items()):
+            raise UsageError(
+                f"expected image after image in {path}, from 0 on, each under every evaluation in turn, got others; "
+                f"{kind_command(meta.kind)} again"
+            )
+        yield columns
+        done += count
+
+
+def to_tensor(path: Path, values: list[Any], meta: Meta) -> Tensor:
+    """Numbers, flags or placements."""
+    try:
+        if values and (values[0] is None or isinstance(values[0], tuple)):
+            values = [NOWHERE if value is None else value for value in values]
+            return torch.from_numpy(np.array(values, dtype=np.int64))
+        return torch.from_numpy(np.array(values, dtype=np.bool_ if values and type(values[0]) is bool else np.int64))
+    except (OverflowError, ValueError) as error:
+        raise UsageError(
+            f"expected numbers of 64 bits in {path}, got: {error}; make it by bagcert {kind_command(meta.kind)}"
+        ) from error
