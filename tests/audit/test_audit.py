@@ -55,8 +55,8 @@ def test_an_honest_network_passes(program: Program) -> None:
             "declared for receptive field 3x3, but the layers have 5x5",
         ),
         ("batch norm in training mode", {"structure", "locality", "batch mates"}, "training mode. Call scorer.eval()."),
-        ("an FFT convolution", {"structure", "locality"}, "fft_rfft2 in layer 'scorer.layer', which mixes them"),
-        ("reflect padding", {"structure"}, "got pad in layer 'scorer.layer', which mixes them"),
+        ("an FFT convolution", {"structure", "locality"}, "fft_rfft2 in layer 'scorer.layer' mixes them"),
+        ("reflect padding", {"structure"}, "but pad in layer 'scorer.layer' mixes them"),
     ],
 )
 def test_planted_leaks_are_caught(leak: str, checks: set[str], cure: str) -> None:
@@ -254,6 +254,6 @@ def test_a_violation_is_exit_code_1(
     monkeypatch.setattr("bagcert.cli.audit.audit_program", lambda *_: broken)
     assert call(monkeypatch, "audit", "run", "--images", "2") == 1
     out = capsys.readouterr().out
-    assert "violated" in out and "what cures it: expected layers that keep positions apart, got pad" in out
+    assert "violated" in out and "what cures it: Layers must keep positions apart, but pad" in out
     assert "Violated." in (run / "audit.html").read_text()
     assert to_object(broken, {})["checks"][0]["problems"]

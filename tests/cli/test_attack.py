@@ -144,7 +144,7 @@ def test_a_broken_proof_is_red_saved_and_fails(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--patch", "9x9"), "expected a patch of 1x1 up to 8x8, got 9x9"),
+        (("--patch", "9x9"), "The patch 9x9 does not fit into an image of 8x8"),
         (("--rule", "two-masks"), "Did you mean 'two-mask'?"),
         (("--step-size", "3"), "expected step_size above 0 and up to 1, got 3"),
         (("--out", "rows.csv"), "The name of --out must end in .jsonl, but is rows.csv."),

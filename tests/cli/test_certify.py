@@ -158,8 +158,8 @@ def picture_folder(folder: Path, names: list[str]) -> Path:
     ("arguments", "words"),
     [
         (["none"], "Unknown model or run folder 'none'. "),
-        (["run", "--patch", "9x9"], "expected a patch of 1x1 up to 8x8, got 9x9"),
-        (["run", "--patch", "big"], "expected a patch like 5x5"),
+        (["run", "--patch", "9x9"], "The patch 9x9 does not fit into an image of 8x8"),
+        (["run", "--patch", "big"], "Cannot read the patch 'big'. Write it like 5x5"),
         (["run", "--rule", "two-masks"], "Did you mean 'two-mask'?"),
         (["run", "--split", "tests"], "Did you mean 'test'?"),
         (["run", "--data", "others"], "expected the 10 classes of the model in others, got a difference in"),

@@ -168,7 +168,7 @@ PLUS = ("--patch", "plus:3")
 
 def test_a_patch_shape_needs_one_function_and_one_row(votes: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules and attacks take it; the second opinion knows rectangles only."""
-    assert "expected a patch like 5x5, 2.4%, area:24" in votes.refused("certify", str(votes.run), *PLUS)
+    assert "Write it like 5x5, 2.4%, area:24" in votes.refused("certify", str(votes.run), *PLUS)
     monkeypatch.setitem(NOTATIONS, "plus:3", Notation(r"plus:(\d)", read_plus))
     assert "2.4%, area:24, plus:3 or" in votes.refused("certify", str(votes.run), "--patch", "five")
     votes.certify(*PLUS)
@@ -177,7 +177,7 @@ def test_a_patch_shape_needs_one_function_and_one_row(votes: Bench, monkeypatch:
     for rule in ("every-region", "two-mask"):
         votes.export("plus:3", rule)
     assert "got 'plus:3'" in votes.refused("verify", str(votes.rows))
-    assert "expected rectangles joined by '+'" in votes.refused("certify", str(votes.run), "--patch", "plus:3+2x2")
+    assert "Only rectangles can be joined by '+'" in votes.refused("certify", str(votes.run), "--patch", "plus:3+2x2")
     dot, cross, square = (votes.certified(patch) for patch in ("1x1", "plus:3", "3x3"))
     assert bool(((square <= cross) & (cross <= dot)).all()) and not torch.equal(cross, dot), "one lies inside another"
 

@@ -154,7 +154,7 @@ def test_wrong_input_is_refused_in_one_line(name: str, trained: Trained, digits:
             with pytest.raises(UsageError, match=words) as error:
                 ask(wrong)
             assert "\n" not in str(error.value)
-    with pytest.raises(UsageError, match="expected a patch of 1x1 up to 8x8, got 9x1"):
+    with pytest.raises(UsageError, match="The patch 9x1 does not fit into an image of 8x8"):
         defense.against("9x1")
     defense.scorer.train()
     with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):

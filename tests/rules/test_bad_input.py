@@ -34,7 +34,7 @@ FRACTIONS = (
 )
 FINITE = "The scores contain NaN or infinity. Check the network's output."
 NUMBERS = "Scores must be a tensor or an array of numbers, but are {}. Convert them by np.array(scores, float)."
-PATCH = "expected a patch of 1x1 up to 6x6, got {}; choose a patch that fits into the image"
+PATCH = "The patch {} does not fit into an image of 6x6. Choose one from 1x1 to 6x6."
 LARGER = (
     "The threat is larger than the rule's masks: one of its footprints lies inside no mask. "
     "Build the rule for this threat."
@@ -43,8 +43,8 @@ DOUBT = "The flags in uncertain must be booleans of shape [2, 3, 6, 6], but are 
 OTHERS = "Only votes with bounds=(0, 1) and no slack can be uncertain. Use slack instead."
 FALLING = "The aggregator is not monotone: it falls as scores rise. Use another rule."
 FIELD = (
-    "expected an odd receptive field, got {}; "
-    "pass footprint=Footprint.of_layers(...) for a network whose outputs are not centered"
+    "A centered receptive field must be odd, but this one is {}. "
+    "Pass footprint=Footprint.of_layers(...) for a network whose outputs are not centered."
 )
 
 
@@ -174,20 +174,20 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "an even receptive field": ({"receptive_field": 4}, FIELD.format("4x4")),
     "a receptive field of nothing": (
         {"receptive_field": 0},
-        "expected receptive field and stride of at least 1, got 0; give pixels",
+        "Receptive field and stride must be at least 1, but one is 0. Give pixels.",
     ),
     "a stride of nothing": (
         {"stride": (1, -2), "image_size": 6},
-        "expected receptive field and stride of at least 1, got -2; give pixels",
+        "Receptive field and stride must be at least 1, but one is -2. Give pixels.",
     ),
     "a fractional receptive field": (
         {"receptive_field": 1.5},
-        "expected a whole number of pixels, or rows and columns, got 1.5; give 7 or (7, 5)",
+        "A size must be a whole number of pixels, or rows and columns, but is 1.5. Give 7 or (7, 5).",
     ),
     "another image size": (
         {"image_size": (6, 9)},
-        "expected a score grid of 6x9 for receptive field 3x3 and stride 1x1 on 6x9 images, got 6x6; "
-        "check image_size and stride, or pass footprint=Footprint.of_layers(...)",
+        "Receptive field 3x3 and stride 1x1 on 6x9 images make a score grid of 6x9, but this one is 6x6. "
+        "Check image_size and stride, or pass footprint=Footprint.of_layers(...).",
     ),
     "the footprint of another network": (
         {"footprint": Footprint.identity((5, 7))},

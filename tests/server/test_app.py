@@ -104,9 +104,9 @@ def test_invalid_values_are_reported_in_one_line(client: TestClient) -> None:
         ("steps=0", "Invalid value for query.steps: Input should be greater than or equal to 1."),
         ("steps=101", "Invalid value for query.steps: Input should be less than or equal to 100."),
         ("patch=5x5", "The patch 5x5 does not fit into the served 2x2, for which rule 'two-mask' has its masks."),
-        ("patch=5", "expected a patch like 5x5"),
-        ("patch=0x0", "expected a patch of 1x1 up to 12x12, got 0x0"),
-        ("patch=area:7919", "expected an area that some rectangle inside 12x12 has"),
+        ("patch=5", "Cannot read the patch '5'. Write it like 5x5"),
+        ("patch=0x0", "The patch 0x0 does not fit into an image of 12x12"),
+        ("patch=area:7919", "No rectangle inside 12x12 has an area of 7919"),
     ):
         response = client.post(f"/v1/attack?{query}", files=picture)
         assert response.status_code == 422 and words in response.json()["detail"]

@@ -119,7 +119,7 @@ def test_nan_reaches_just_the_footprint_of_any_chain(
     try:
         footprint = Footprint.of_layers(layers, size)
     except UsageError as error:
-        assert "expected a kernel that fits into" in str(error)
+        assert "does not fit into" in str(error) and "Use larger images or smaller kernels." in str(error)
         with pytest.raises(RuntimeError):
             nn.Sequential(*modules)(torch.zeros(1, 1, *size))
         return
@@ -199,50 +199,55 @@ def test_a_strided_window_near_a_seam_is_counted_exactly() -> None:
 
 def test_centered_refuses_what_does_not_fit() -> None:
     with pytest.raises(
-        UsageError, match="expected a score grid of 16x16 for receptive field 7x7 and stride 2x2 on 32x32"
+        UsageError, match="Receptive field 7x7 and stride 2x2 on 32x32 images make a score grid of 16x16"
     ):
         Footprint.centered(7, 2, (32, 32), (32, 32))
-    with pytest.raises(UsageError, match="expected an odd receptive field, got 4x4; pass footprint="):
+    with pytest.raises(UsageError, match=r"receptive field must be odd, but this one is 4x4\. Pass footprint="):
         Footprint.centered(4, 1, (32, 32), (32, 32))
-    with pytest.raises(UsageError, match="expected receptive field and stride of at least 1, got 0; give pixels"):
+    with pytest.raises(
+        UsageError, match=r"Receptive field and stride must be at least 1, but one is 0\. Give pixels\."
+    ):
         Footprint.centered(0, 1, (32, 32), (32, 32))
-    with pytest.raises(UsageError, match="expected an ablation that keeps 1 to 8 pixels, got 9; choose a smaller one"):
+    with pytest.raises(UsageError, match=r"must keep 1 to 8 pixels, but this one keeps 9\. Choose another number\."):
         Footprint.ablation((9, 1), (8, 8))
-    with pytest.raises(UsageError, match="expected branches on one grid, got 4x4 and 2x2; check their strides"):
+    with pytest.raises(UsageError, match=r"Branches must end on one grid, but these end on 4x4 and 2x2\. Check their"):
         Footprint.identity((4, 4)).join(Footprint.identity((4, 4)).then(Layer(1, 2)))
-    with pytest.raises(UsageError, match="expected a threat to images of 4x4, got one to 5x5"):
+    with pytest.raises(UsageError, match="The threat is for images of 5x5, but these have 4x4"):
         Footprint.identity((4, 4)).regions(parse_threat("1x1", (5, 5)))
 
 
 def test_refusals_name_rows_before_columns() -> None:
     """Every number of each message, none equal to its neighbor."""
-    remedy = "pass footprint=Footprint.of_layers(...)"
+    remedy = "footprint=Footprint.of_layers(...)"
     for field in ((4, 5), (5, 4)):
         with pytest.raises(UsageError) as error:
             Footprint.centered(field, 1, (32, 32), (32, 32))
         assert str(error.value) == (
-            f"expected an odd receptive field, got {field[0]}x{field[1]}; {remedy} for a network whose outputs are not "
-            "centered"
+            f"A centered receptive field must be odd, but this one is {field[0]}x{field[1]}. Pass {remedy} for a "
+            "network whose outputs are not centered."
         )
     with pytest.raises(UsageError) as error:
         Footprint.centered((7, 5), (2, 3), (32, 31), (9, 8))
     assert str(error.value) == (
-        "expected a score grid of 16x11 for receptive field 7x5 and stride 2x3 on 32x31 images, got 9x8; "
-        f"check image_size and stride, or {remedy}"
+        "Receptive field 7x5 and stride 2x3 on 32x31 images make a score grid of 16x11, but this one is 9x8. "
+        f"Check image_size and stride, or pass {remedy}."
     )
     with pytest.raises(UsageError) as error:
         Footprint.identity((6, 4)).join(Footprint.identity((6, 4)).then(Layer(1, (3, 4))))
-    assert str(error.value) == "expected branches on one grid, got 6x4 and 2x1; check their strides and padding"
+    assert (
+        str(error.value)
+        == "Branches must end on one grid, but these end on 6x4 and 2x1. Check their strides and padding."
+    )
     with pytest.raises(UsageError) as error:
         Footprint.identity((4, 3)).regions(parse_threat("1x1", (5, 6)))
-    assert str(error.value) == "expected a threat to images of 4x3, got one to 5x6; build it for this image size"
+    assert str(error.value) == "The threat is for images of 5x6, but these have 4x3. Build it for this image size."
 
 
 @pytest.mark.parametrize("number", [1.5, "7", (1, 2, 3), (1.0, 2), None])
 def test_sizes_are_whole_numbers(number: object) -> None:
     with pytest.raises(UsageError) as error:
         Footprint.centered(number, 1, (8, 8), (8, 8))  # type: ignore[arg-type]
-    words = f"expected a whole number of pixels, or rows and columns, got {number}; give 7 or (7, 5)"
+    words = f"A size must be a whole number of pixels, or rows and columns, but is {number}. Give 7 or (7, 5)."
     assert str(error.value) == words
     with pytest.raises(UsageError) as error:
         Footprint.ablation(number, (8, 8))  # type: ignore[arg-type]
@@ -284,5 +289,5 @@ def test_outputs_that_see_nothing_have_no_extent() -> None:
 
 @pytest.mark.parametrize("layer", [Layer(0), Layer(1, 0), Layer(1, 1, 0), Layer(3, padding=-1), Layer((3, 0))])
 def test_layers_that_see_nothing_are_refused(layer: Layer) -> None:
-    with pytest.raises(UsageError, match="expected kernel, stride and dilation of at least 1 and padding of at"):
+    with pytest.raises(UsageError, match="Kernel, stride and dilation must be at least 1 and padding at least 0"):
         Footprint.of_layers([layer], (6, 6))

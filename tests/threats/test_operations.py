@@ -101,7 +101,7 @@ def test_a_reduction_over_positions_is_refused(name: str, dim: int) -> None:
                 result = getattr(images, name)(dim=[dim] if name != "logsumexp" else dim, keepdim=True)
             return result
 
-    with pytest.raises(UsageError, match=f"got {name} in layer 'the network itself'"):
+    with pytest.raises(UsageError, match=f"but {name} in layer 'the network itself'"):
         trace_footprint(Over(), SIZE, 3)
 
 

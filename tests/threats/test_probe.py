@@ -40,14 +40,14 @@ def test_a_leak_is_told_with_pixel_and_output() -> None:
     with pytest.raises(UsageError) as error:
         check_footprint(Leak(), Footprint.identity((4, 9)), channels=1)
     assert str(error.value) == (
-        "expected pixel (0, 8) to reach its footprint only, got a change at output (3, 2); "
-        "give the true footprint of this network"
+        "Pixel (0, 8) must reach its footprint only, but changes output (3, 2). "
+        "Give the true footprint of this network."
     )
 
 
 def test_a_footprint_may_be_larger_than_what_is_reached() -> None:
     check_footprint(nn.Conv2d(3, 2, 3, padding=1), Footprint.of_layers([Layer(5, padding=2)], (6, 5)), channels=3)
-    with pytest.raises(UsageError, match=r"expected pixel \(0, 0\) to reach its footprint only, got a change at"):
+    with pytest.raises(UsageError, match=r"Pixel \(0, 0\) must reach its footprint only, but changes output \("):
         check_footprint(nn.Conv2d(3, 2, 5, padding=2), Footprint.of_layers([Layer(3, padding=1)], (6, 5)), channels=3)
 
 
@@ -73,7 +73,7 @@ class Memory(nn.Module):
 def test_a_network_that_remembers_is_refused() -> None:
     with pytest.raises(UsageError) as error:
         check_footprint(Memory(), Footprint.identity((4, 9)), channels=1)
-    assert str(error.value) == "expected the same scores for the same image, got others; remove noise and memory"
+    assert str(error.value) == "The network scores the same image differently the second time. Remove noise and memory."
 
 
 def test_the_check_draws_from_its_own_random_numbers() -> None:

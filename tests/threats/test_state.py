@@ -60,14 +60,14 @@ def test_whatever_a_forward_pass_changes_is_refused(name: str) -> None:
     with pytest.raises(UsageError) as error:
         wrap(Keeping(*CHANGES[name]).eval(), 6)
     assert str(error.value) == (
-        "expected a network that a forward pass leaves as it was, got a change of 'kept'; "
-        "remove counters, caches and running statistics"
+        "A forward pass must leave the network as it was, but this one changes 'kept'. "
+        "Remove counters, caches and running statistics."
     )
 
 
 def test_a_weight_of_an_inner_module_is_named() -> None:
     network = Keeping(0, lambda net: net.conv.weight.data.mul_(2)).eval()
-    with pytest.raises(UsageError, match=r"got a change of 'conv\.weight'"):
+    with pytest.raises(UsageError, match=r"but this one changes 'conv\.weight'"):
         wrap(network, 6)
 
 
@@ -78,7 +78,7 @@ def test_a_network_that_draws_is_refused_and_the_generators_are_put_back(draw: C
     with pytest.raises(UsageError) as error:
         wrap(network, 6)
     assert str(error.value) == (
-        "expected a network without noise, got one that draws random numbers; remove what draws them"
+        "A network must be free of noise, but this one draws random numbers. Remove what draws them."
     )
     assert generators() == before
 
@@ -109,7 +109,7 @@ class Counted(nn.Module):
 )
 def test_operations_that_write_into_the_network_are_refused(count: Callable[[Tensor], object]) -> None:
     with pytest.raises(
-        UsageError, match=r"got (add|_foreach_add) in layer .*, which changes a weight, a buffer or a constant of the"
+        UsageError, match=r"but (add|_foreach_add) in layer .* changes a weight, a buffer or a constant of the"
     ):
         wrap(Counted(count).eval(), 6)
 
@@ -132,7 +132,7 @@ class Uninitialized(nn.Module):
 
 
 def test_uninitialized_memory_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"got empty in layer .*, whose values are what its memory held before"):
+    with pytest.raises(UsageError, match=r"but empty in layer .* returns what its memory held before"):
         wrap(Uninitialized().eval(), 6)
 
 

@@ -40,14 +40,18 @@ def test_parse(text: str, size: tuple[int, int], shapes: tuple[tuple[int, int], 
 @pytest.mark.parametrize(
     ("text", "size", "words"),
     [
-        ("33x1", (32, 32), "expected a patch of 1x1 up to 32x32, got 33x1; choose a patch that fits into the image"),
-        ("0x3", (32, 32), "expected a patch of 1x1 up to 32x32, got 0x3"),
-        ("100%", (4, 9), "expected a patch of 1x1 up to 4x9, got 6x6"),
-        ("five", (32, 32), "expected a patch like 5x5, 2.4%, area:24 or 5x5+2x12, got 'five'; write height x width"),
-        ("5", (32, 32), "got '5'"),
-        ("-2x3", (32, 32), "got '-2x3'"),
-        ("area:37", (6, 6), "expected an area that some rectangle inside 6x6 has, got 37; choose another area"),
-        ("area:0", (6, 6), "got 0"),
+        ("33x1", (32, 32), "The patch 33x1 does not fit into an image of 32x32. Choose one from 1x1 to 32x32."),
+        ("0x3", (32, 32), "The patch 0x3 does not fit into an image of 32x32. Choose one from 1x1 to 32x32."),
+        ("100%", (4, 9), "The patch 6x6 does not fit into an image of 4x9. Choose one from 1x1 to 4x9."),
+        (
+            "five",
+            (32, 32),
+            "Cannot read the patch 'five'. Write it like 5x5, 2.4%, area:24 or 5x5+2x12 (height x width).",
+        ),
+        ("5", (32, 32), "Cannot read the patch '5'."),
+        ("-2x3", (32, 32), "Cannot read the patch '-2x3'."),
+        ("area:37", (6, 6), "No rectangle inside 6x6 has an area of 37. Choose another area."),
+        ("area:0", (6, 6), "No rectangle inside 6x6 has an area of 0."),
     ],
 )
 def test_parse_refuses(text: str, size: tuple[int, int], words: str) -> None:
@@ -80,12 +84,14 @@ def test_region_masks() -> None:
 
 @pytest.mark.parametrize("masks", [torch.zeros(2, 3, 3), torch.zeros(3, 3, dtype=torch.bool), torch.zeros(0, 3, 3) > 0])
 def test_region_masks_refused(masks: torch.Tensor) -> None:
-    with pytest.raises(UsageError, match=r"expected region masks as booleans of shape \[regions, height, width\], got"):
+    with pytest.raises(UsageError, match=r"Region masks must be booleans of shape \[regions, height, width\], but are"):
         parse_threat(masks, (3, 3))
 
 
 def test_a_threat_to_other_images_is_refused() -> None:
-    with pytest.raises(UsageError, match="expected a threat to images of 4x4, got one to 5x5; build it for this image"):
+    with pytest.raises(
+        UsageError, match=r"The threat is for images of 5x5, but these have 4x4\. Build it for this image"
+    ):
         parse_threat(parse_threat("2x2", (5, 5)), (4, 4))
 
 
@@ -100,7 +106,7 @@ def test_what_is_no_threat_is_refused(patch: object) -> None:
     with pytest.raises(UsageError) as error:
         parse_threat(patch, (8, 8))  # type: ignore[arg-type]
     assert str(error.value) == (
-        f"expected a patch like 5x5, a threat or region masks, got {patch}; write height x width"
+        f"A patch must be text like 5x5, a threat or region masks, but is {patch}. Write height x width."
     )
 
 
@@ -116,7 +122,7 @@ def test_the_whole_refusal_of_region_masks(masks: torch.Tensor, got: str) -> Non
     with pytest.raises(UsageError) as error:
         parse_threat(masks, (3, 3))
     assert str(error.value) == (
-        f"expected region masks as booleans of shape [regions, height, width], got {got}; stack one mask per region"
+        f"Region masks must be booleans of shape [regions, height, width], but are {got}. Stack one mask per region."
     )
 
 
@@ -142,5 +148,5 @@ def test_an_area_takes_every_shape_that_fits_and_no_other() -> None:
 
 def test_a_threat_to_images_of_another_size_is_refused_by_both_sizes() -> None:
     threat = parse_threat("1x1", (3, 8))
-    with pytest.raises(UsageError, match="expected a threat to images of 4x6, got one to 3x8; build it for this"):
+    with pytest.raises(UsageError, match=r"The threat is for images of 3x8, but these have 4x6\. Build it for this"):
         parse_threat(threat, (4, 6))

@@ -132,8 +132,8 @@ REFUSED: dict[str, tuple[nn.Module, str]] = {
 def test_what_mixes_positions_is_refused(name: str) -> None:
     network, operation = REFUSED[name]
     words = (
-        rf"^expected layers that keep positions apart, got ({operation}) in layer '(the network itself|0|1|layer)', "
-        "which mixes them or is not known not to; remove it, or replace it by convolutions and channel-wise operations$"
+        rf"^Layers must keep positions apart, but ({operation}) in layer '(the network itself|0|1|layer)' mixes them, "
+        r"or is not known not to\. Remove it, or replace it by convolutions and channel-wise operations\.$"
     )
     with pytest.raises(UsageError, match=words):
         trace_footprint(network.eval(), SIZE, 3)
@@ -178,7 +178,7 @@ def noise_without_gradients(x: Tensor) -> Tensor:
 )
 def test_blocks_of_their_own_are_refused(network: nn.Module, operation: str) -> None:
     """What torch.export keeps as a program within the program could hide anything."""
-    words = f"got {operation} in layer 'the network itself', a block of its own, such as torch.no_grad"
+    words = f"but {operation} in layer 'the network itself' is a block of its own, such as torch.no_grad"
     with pytest.raises(UsageError, match=words):
         trace_footprint(network.eval(), SIZE, 3)
 
@@ -196,8 +196,8 @@ def test_noise_is_refused(network: nn.Module, operation: str) -> None:
     with pytest.raises(UsageError) as error:
         trace_footprint(network, SIZE, 3)
     assert str(error.value) == (
-        f"expected layers that keep positions apart, got {operation} in layer 'the network itself', whose result "
-        "changes from call to call; remove it, or replace it by convolutions and channel-wise operations"
+        f"Layers must keep positions apart, but {operation} in layer 'the network itself' changes its result from call "
+        "to call. Remove it, or replace it by convolutions and channel-wise operations."
     )
 
 
@@ -209,9 +209,7 @@ WRITING: dict[str, nn.Module] = {
 
 @pytest.mark.parametrize("name", WRITING)
 def test_writes_that_let_a_tensor_see_more_are_refused(name: str) -> None:
-    words = (
-        "got add in layer 'the network itself', which writes into a tensor that then sees more, or into the image or"
-    )
+    words = "but add in layer 'the network itself' writes into a tensor that then sees more, or into the image or"
     with pytest.raises(UsageError, match=words):
         trace_footprint(WRITING[name].eval(), SIZE, 3)
 
@@ -229,16 +227,16 @@ def test_networks_that_count_the_images_are_refused(name: str) -> None:
     with pytest.raises(UsageError) as error:
         trace_footprint(COUNTING[name].eval(), SIZE, 3)
     assert str(error.value) == (
-        "expected a network that treats any number of images alike, got one that fixes or counts them; "
-        "use images.shape[0], not len(images), and nothing across images"
+        "A network must treat any number of images alike, but this one fixes or counts them. "
+        "Use images.shape[0], not len(images), and nothing across images."
     )
 
 
 def test_the_innermost_layer_is_named() -> None:
     inner = nn.Sequential(nn.ReLU(), nn.Sequential(nn.ReLU(), Op(lambda x: x.roll(1, dims=2))))
-    with pytest.raises(UsageError, match=r"got roll in layer '1\.1', which"):
+    with pytest.raises(UsageError, match=r"but roll in layer '1\.1' mixes"):
         trace_footprint(inner, SIZE, 3)
-    with pytest.raises(UsageError, match="got roll in layer 'the network itself', which"):
+    with pytest.raises(UsageError, match="but roll in layer 'the network itself' mixes"):
         trace_footprint(Op(lambda x: x.roll(1, dims=2)), SIZE, 3)
     assert layer_name(fx.Graph().placeholder("images")) == "the network itself"
 
@@ -257,8 +255,8 @@ def test_the_innermost_layer_is_named() -> None:
     ids=["flat", "flat plus one", "swapped", "channels last", "constant", "two", "none"],
 )
 def test_the_output_must_be_a_score_map(network: nn.Module, found: str) -> None:
-    words = rf"^expected one output of shape \[images, classes, rows, columns\], got {found}; end the network before"
-    with pytest.raises(UsageError, match=words + " it pools or flattens$"):
+    words = rf"^The network must have one output of shape \[images, classes, rows, columns\], but has {found}\. "
+    with pytest.raises(UsageError, match=words + r"End it before it pools or flattens\.$"):
         trace_footprint(network, SIZE, 3)
 
 
@@ -276,8 +274,8 @@ def test_a_network_that_cannot_run_is_refused_in_one_line(error: Exception, word
     with pytest.raises(UsageError) as refused:
         trace_footprint(Op(failing(error)), SIZE, 3)
     assert str(refused.value) == (
-        f"expected a network that torch.export can trace on [2, 3, 7, 7], got: {words}; "
-        "remove branches that depend on pixel values"
+        f"The network cannot be traced by torch.export on [2, 3, 7, 7] ({words}). "
+        "Remove branches that depend on pixel values."
     )
 
 
@@ -305,7 +303,7 @@ def test_a_constant_with_weights_made_from_the_images_is_refused(name: str) -> N
     node.meta["val"] = torch.ones(2, 3, 7, 7, 3)
     seen = {images: Seen(Footprint.identity(SIZE))}
     assert HANDLERS[name](node, list(seen.values())) is not None  # it does not look where its sources stand
-    with pytest.raises(UsageError, match=f"got {name} in layer 'the network itself', which mixes them or is not known"):
+    with pytest.raises(UsageError, match=f"but {name} in layer 'the network itself' mixes them, or is not known"):
         follow(node, seen)
 
 

@@ -106,7 +106,7 @@ def test_a_torn_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
             pattern_recipe(loss={"name": "two-mask", "window": [9, 9]}),
             "A loss.window of 9x9 does not fit into 8x8 outputs",
         ),
-        (pattern_recipe(evaluation={"patch": "9x9"}), "expected .*, got"),
+        (pattern_recipe(evaluation={"patch": "9x9"}), r"The patch 9x9 does not fit into an image of 8x8\. Choose"),
         (pattern_recipe(evaluation={"rule": "every"}), "Unknown rule 'every'. .*Known: "),
     ],
 )

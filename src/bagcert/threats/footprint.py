@@ -24,7 +24,9 @@ def pair(value: IntOrPair) -> tuple[int, int]:
     """The same number for rows and columns, unless both are given."""
     numbers = (value, value) if isinstance(value, Integral) else tuple(value) if isinstance(value, Iterable) else ()
     if len(numbers) != 2 or not all(isinstance(number, Integral) for number in numbers):
-        raise UsageError(f"expected a whole number of pixels, or rows and columns, got {value}; give 7 or (7, 5)")
+        raise UsageError(
+            f"A size must be a whole number of pixels, or rows and columns, but is {value}. Give 7 or (7, 5)."
+        )
     return int(numbers[0]), int(numbers[1])
 
 
@@ -78,18 +80,18 @@ class Footprint:
         fields, strides = pair(receptive_field), pair(stride)
         for size in (*fields, *strides):
             if size < 1:
-                raise UsageError(f"expected receptive field and stride of at least 1, got {size}; give pixels")
+                raise UsageError(f"Receptive field and stride must be at least 1, but one is {size}. Give pixels.")
         if fields[0] % 2 == 0 or fields[1] % 2 == 0:
             raise UsageError(
-                f"expected an odd receptive field, got {fields[0]}x{fields[1]}; "
-                "pass footprint=Footprint.of_layers(...) for a network whose outputs are not centered"
+                f"A centered receptive field must be odd, but this one is {fields[0]}x{fields[1]}. "
+                "Pass footprint=Footprint.of_layers(...) for a network whose outputs are not centered."
             )
         expected = tuple(-(-size // step) for size, step in zip(image_size, strides, strict=True))
         if expected != grid:
             raise UsageError(
-                f"expected a score grid of {expected[0]}x{expected[1]} for receptive field {fields[0]}x{fields[1]} and "
-                f"stride {strides[0]}x{strides[1]} on {image_size[0]}x{image_size[1]} images, got {grid[0]}x{grid[1]}; "
-                "check image_size and stride, or pass footprint=Footprint.of_layers(...)"
+                f"Receptive field {fields[0]}x{fields[1]} and stride {strides[0]}x{strides[1]} on {image_size[0]}x"
+                f"{image_size[1]} images make a score grid of {expected[0]}x{expected[1]}, but this one is "
+                f"{grid[0]}x{grid[1]}. Check image_size and stride, or pass footprint=Footprint.of_layers(...)."
             )
         padding = (fields[0] // 2, fields[1] // 2)
         return Footprint.identity(image_size).then(Layer(fields, strides, padding=padding))
@@ -104,7 +106,7 @@ class Footprint:
         for size, width in zip(image_size, pair(kept), strict=True):
             if not 1 <= width <= size:
                 raise UsageError(
-                    f"expected an ablation that keeps 1 to {size} pixels, got {width}; choose a smaller one"
+                    f"An ablation must keep 1 to {size} pixels, but this one keeps {width}. Choose another number."
                 )
             starts = torch.arange(size if width < size else 1)
             seen = (starts[:, None] + torch.arange(width)) % size
@@ -147,8 +149,8 @@ class Footprint:
         """The footprint after two branches of a network are added or concatenated."""
         if (self.grid, self.image_size) != (other.grid, other.image_size):
             raise UsageError(
-                f"expected branches on one grid, got {self.grid[0]}x{self.grid[1]} and "
-                f"{other.grid[0]}x{other.grid[1]}; check their strides and padding"
+                f"Branches must end on one grid, but these end on {self.grid[0]}x{self.grid[1]} and "
+                f"{other.grid[0]}x{other.grid[1]}. Check their strides and padding."
             )
         return union((*self.branches, *other.branches))
 
@@ -156,8 +158,8 @@ class Footprint:
         """R(l) for every placement l of the threat."""
         if threat.image_size != self.image_size:
             raise UsageError(
-                f"expected a threat to images of {self.image_size[0]}x{self.image_size[1]}, got one to "
-                f"{threat.image_size[0]}x{threat.image_size[1]}; build it for this image size"
+                f"The threat is for images of {threat.image_size[0]}x{threat.image_size[1]}, but these have "
+                f"{self.image_size[0]}x{self.image_size[1]}. Build it for this image size."
             )
         if threat.masks is None:
             return self._rectangle_regions(threat.shapes)
@@ -188,14 +190,14 @@ def taps(inputs: int, kernel: int, stride: int, dilation: int, padding: int) -> 
     """Bool [outputs, inputs]: output o of a convolution sees input o·stride - padding + t·dilation, t < kernel."""
     if min(kernel, stride, dilation) < 1 or padding < 0:
         raise UsageError(
-            f"expected kernel, stride and dilation of at least 1 and padding of at least 0, got {kernel}, {stride}, "
-            f"{dilation} and {padding}; give the numbers of the layer"
+            f"Kernel, stride and dilation must be at least 1 and padding at least 0, but they are {kernel}, {stride}, "
+            f"{dilation} and {padding}. Give the numbers of the layer."
         )
     outputs = (inputs + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
     if outputs < 1:
         raise UsageError(
-            f"expected a kernel that fits into {inputs} inputs padded by {padding}, got kernel {kernel} with dilation "
-            f"{dilation}; use larger images or smaller kernels"
+            f"Kernel {kernel} with dilation {dilation} does not fit into {inputs} inputs padded by {padding}. "
+            "Use larger images or smaller kernels."
         )
     seen = torch.arange(outputs)[:, None] * stride - padding + torch.arange(kernel) * dilation  # outputs, kernel
     return (seen[:, :, None] == torch.arange(inputs)).any(dim=1)

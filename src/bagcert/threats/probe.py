@@ -31,7 +31,7 @@ def copied(module: nn.Module) -> nn.Module:
         return copy.deepcopy(module)
     except Exception as error:  # a stored score that still has its gradient, a lock, an open file
         raise UsageError(
-            f"expected a network that can be copied, got: {first_line(error)}; remove what it stores between calls"
+            f"The network cannot be copied ({first_line(error)}). Remove what it stores between calls."
         ) from error
 
 
@@ -58,12 +58,13 @@ def check_footprint(module: nn.Module, footprint: Footprint, channels: int) -> N
         scores: Tensor = network(image.clone())
     except Exception as error:
         raise UsageError(
-            f"expected a network that also runs in float64, where NaN stays in its place, got: {first_line(error)}; "
-            "give constants the type of the images: images.new_zeros(1), not torch.zeros(1)"
+            "The network must also run in float64, where NaN stays at its position, but fails there "
+            f"({first_line(error)}). "
+            "Give constants the type of the images: images.new_zeros(1), not torch.zeros(1)."
         ) from error
     network(other.clone())
     if not torch.equal(scores, network(image.clone())):
-        raise UsageError("expected the same scores for the same image, got others; remove noise and memory")
+        raise UsageError("The network scores the same image differently the second time. Remove noise and memory.")
     corners = [0, width - 1, (height - 1) * width, height * width - 1]
     spread = torch.linspace(0, height * width - 1, 16).long().tolist()
     for place in dict.fromkeys([*corners, *spread]):
@@ -80,8 +81,8 @@ def refuse_escape(escaped: Tensor, row: int, column: int) -> None:
     if bool(escaped.any()):
         at = tuple(int(number) for number in escaped.nonzero()[0])
         raise UsageError(
-            f"expected pixel ({row}, {column}) to reach its footprint only, got a change at output {at}; "
-            "give the true footprint of this network"
+            f"Pixel ({row}, {column}) must reach its footprint only, but changes output {at}. "
+            "Give the true footprint of this network."
         )
 
 
@@ -115,8 +116,8 @@ def check_traced(module: nn.Module, traced: Traced, channels: int) -> None:
             own, by_trace = own_scores(network, batch), traced(network, batch.clone())
             if own.dtype != by_trace.dtype or not torch.equal(bits(own), bits(by_trace)):
                 raise UsageError(
-                    "expected the scores of the trace from the network's own code, got others for a batch of "
-                    f"{len(batch)}; remove memory, noise and branches on layout, type, batch, gradients or tracing"
+                    "The network's own code must give the scores of its trace, but gives others for a batch of "
+                    f"{len(batch)}. Remove memory, noise and branches on layout, type, batch, gradients or tracing."
                 )
 
 
@@ -126,10 +127,10 @@ def own_scores(network: nn.Module, images: Tensor) -> Tensor:
         scores = network(images.clone())
     except Exception as error:
         raise UsageError(
-            f"expected a network that runs on {list(images.shape)}, got: {first_line(error)}; check its forward method"
+            f"The network fails on {list(images.shape)} ({first_line(error)}). Check its forward method."
         ) from error
     if not isinstance(scores, Tensor):
-        raise UsageError(f"expected scores as one tensor, got {type(scores).__name__}; return the score map alone")
+        raise UsageError(f"Scores must be one tensor, but are {type(scores).__name__}. Return the score map alone.")
     return scores
 
 

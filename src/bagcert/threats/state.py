@@ -31,12 +31,12 @@ def unchanged(network: nn.Module) -> Iterator[None]:
             random.setstate(python)
             np.random.set_state(arrays)
     if drawn_after != drawn:
-        raise UsageError("expected a network without noise, got one that draws random numbers; remove what draws them")
+        raise UsageError("A network must be free of noise, but this one draws random numbers. Remove what draws them.")
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     if changed:
         raise UsageError(
-            f"expected a network that a forward pass leaves as it was, got a change of '{changed[0]}'; "
-            "remove counters, caches and running statistics"
+            f"A forward pass must leave the network as it was, but this one changes '{changed[0]}'. "
+            "Remove counters, caches and running statistics."
         )
 
 

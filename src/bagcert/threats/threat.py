@@ -69,8 +69,8 @@ class RectangleThreat(Threat):
         for patch_height, patch_width in self.shapes:
             if not (1 <= patch_height <= height and 1 <= patch_width <= width):
                 raise UsageError(
-                    f"expected a patch of 1x1 up to {height}x{width}, got {patch_height}x{patch_width}; "
-                    "choose a patch that fits into the image"
+                    f"The patch {patch_height}x{patch_width} does not fit into an image of {height}x{width}. "
+                    f"Choose one from 1x1 to {height}x{width}."
                 )
 
     def __str__(self) -> str:
@@ -107,8 +107,8 @@ class RegionThreat(Threat):
     def __post_init__(self) -> None:
         if self.masks.dtype != torch.bool or self.masks.dim() != 3 or 0 in self.masks.shape:
             raise UsageError(
-                f"expected region masks as booleans of shape [regions, height, width], got {self.masks.dtype} "
-                f"{list(self.masks.shape)}; stack one mask per region"
+                f"Region masks must be booleans of shape [regions, height, width], but are {self.masks.dtype} "
+                f"{list(self.masks.shape)}. Stack one mask per region."
             )
         object.__setattr__(self, "masks", self.masks.clone())  # the caller may change theirs
         object.__setattr__(self, "image_size", (self.masks.shape[1], self.masks.shape[2]))
@@ -143,11 +143,13 @@ def parse_threat(patch: "str | Threat | Tensor | np.ndarray", image_size: Size) 
     if isinstance(threat, str):
         return read_text(threat, image_size)
     if not isinstance(threat, Threat):
-        raise UsageError(f"expected a patch like 5x5, a threat or region masks, got {patch}; write height x width")
+        raise UsageError(
+            f"A patch must be text like 5x5, a threat or region masks, but is {patch}. Write height x width."
+        )
     if threat.image_size != image_size:
         raise UsageError(
-            f"expected a threat to images of {image_size[0]}x{image_size[1]}, got one to "
-            f"{threat.image_size[0]}x{threat.image_size[1]}; build it for this image size"
+            f"The threat is for images of {threat.image_size[0]}x{threat.image_size[1]}, but these have "
+            f"{image_size[0]}x{image_size[1]}. Build it for this image size."
         )
     return threat
 
@@ -158,7 +160,9 @@ def read_text(text: str, image_size: Size) -> Threat:
     if len(threats) == 1:
         return threats[0]
     if not all(threat.shapes for threat in threats):
-        raise UsageError(f"expected rectangles joined by '+', got '{shortened(text)}'; evaluate each on its own")
+        raise UsageError(
+            f"Only rectangles can be joined by '+', but '{shortened(text)}' has others. Evaluate each on its own."
+        )
     return RectangleThreat(image_size, tuple(dict.fromkeys(shape for threat in threats for shape in threat.shapes)))
 
 
@@ -167,7 +171,7 @@ def read_part(text: str, image_size: Size) -> Threat:
         if match := re.fullmatch(notation.pattern, text):
             return notation.read(match, image_size)
     raise UsageError(
-        f"expected a patch like {', '.join(NOTATIONS)} or 5x5+2x12, got '{shortened(text)}'; write height x width"
+        f"Cannot read the patch '{shortened(text)}'. Write it like {', '.join(NOTATIONS)} or 5x5+2x12 (height x width)."
     )
 
 
@@ -192,9 +196,7 @@ def read_area(text: re.Match[str], image_size: Size) -> Threat:
     (height, width), area = image_size, int(text[1])
     shapes = [(h, area // h) for h in range(1, height + 1) if area % h == 0 and area // h <= width] if area else []
     if not shapes:
-        raise UsageError(
-            f"expected an area that some rectangle inside {height}x{width} has, got {area}; choose another area"
-        )
+        raise UsageError(f"No rectangle inside {height}x{width} has an area of {area}. Choose another area.")
     return RectangleThreat(image_size, tuple(shapes))
 
 

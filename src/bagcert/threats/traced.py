@@ -26,8 +26,8 @@ class Weight:
         if (found.shape, found.dtype, found.device) != self.form:
             shape, kind, device = self.form
             raise UsageError(
-                f"expected '{self.name}' as it was traced, {kind} {list(shape)} on {device}, got {found.dtype} "
-                f"{list(found.shape)} on {found.device}; wrap the network again"
+                f"The tensor '{self.name}' was traced as {kind} {list(shape)} on {device}, but is {found.dtype} "
+                f"{list(found.shape)} on {found.device}. Wrap the network again."
             )
         return found
 

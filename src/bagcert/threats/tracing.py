@@ -12,7 +12,7 @@ from bagcert.threats.threat import Size
 from bagcert.threats.traced import Traced
 
 MOST_IMAGES = 65_535
-MIXES = "which mixes them or is not known not to"
+MIXES = "mixes them, or is not known not to"
 
 
 def trace_footprint(module: nn.Module, image_size: Size, channels: int) -> Footprint:
@@ -32,12 +32,12 @@ def trace(module: nn.Module, image_size: Size, channels: int) -> Traced:
     except Exception as error:
         if "Constraints violated" in str(error):
             raise UsageError(
-                "expected a network that treats any number of images alike, got one that fixes or counts them; "
-                "use images.shape[0], not len(images), and nothing across images"
+                "A network must treat any number of images alike, but this one fixes or counts them. "
+                "Use images.shape[0], not len(images), and nothing across images."
             ) from error
         raise UsageError(
-            f"expected a network that torch.export can trace on {list(example.shape)}, got: {first_line(error)}; "
-            "remove branches that depend on pixel values"
+            f"The network cannot be traced by torch.export on {list(example.shape)} ({first_line(error)}). "
+            "Remove branches that depend on pixel values."
         ) from error
     seen: dict[fx.Node, Seen] = {}
     inputs = set(program.graph_signature.user_inputs)
@@ -50,7 +50,7 @@ def trace(module: nn.Module, image_size: Size, channels: int) -> Traced:
                 seen[node] = found
     for node in program.graph.nodes:
         if any(from_network(written) for written in written_into(node) if written not in seen):
-            raise refusal(plain_name(node), node, "which changes a weight, a buffer or a constant of the network")
+            raise refusal(plain_name(node), node, "changes a weight, a buffer or a constant of the network")
     return Traced(program, finished(program.graph.output_node(), seen))
 
 
@@ -65,9 +65,8 @@ def finished(node: fx.Node, seen: dict[fx.Node, Seen]) -> Footprint:
     shape = [dim if isinstance(dim, int) else "images" for dim in outputs[0].meta["val"].shape] if outputs else []
     if len(outputs) != 1 or outputs[0] not in seen or len(shape) != 4 or seen[outputs[0]].axes != (0, 2, 3):
         raise UsageError(
-            f"expected one output of shape [images, classes, rows, columns], got {len(outputs)} with shape "
-            f"[{', '.join(map(str, shape))}]; "
-            "end the network before it pools or flattens"
+            "The network must have one output of shape [images, classes, rows, columns], but has "
+            f"{len(outputs)} with shape [{', '.join(map(str, shape))}]. End it before it pools or flattens."
         )
     return seen[outputs[0]].footprint
 
@@ -81,16 +80,16 @@ def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
     if "sym_size" in str(node.target):
         return None  # the number of images is no pixel
     if isinstance(node.target, torch._ops.HigherOrderOperator):
-        raise refusal(name, node, "a block of its own, such as torch.no_grad() or torch.cond, into which nobody looks")
+        raise refusal(name, node, "is a block of its own, such as torch.no_grad() or torch.cond, which is not traced")
     if not isinstance(node.target, torch._ops.OpOverload):
         if sources:
             raise refusal(node.target.__name__, node, MIXES)  # type: ignore[union-attr]
         return None  # arithmetic on sizes
     random = torch.Tag.nondeterministic_seeded in node.target.tags
     if random and name not in HANDLERS:  # dropout has a handler that looks at its mode
-        raise refusal(name, node, "whose result changes from call to call")
+        raise refusal(name, node, "changes its result from call to call")
     if name.removeprefix("new_").startswith(("empty", "resize")):
-        raise refusal(name, node, "whose values are what its memory held before: an earlier image, perhaps")
+        raise refusal(name, node, "returns what its memory held before: perhaps an earlier image")
     if name in FILLED and node.target.namespace == "aten":
         return None
     found = None
@@ -100,7 +99,7 @@ def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
         if found is None or (name in OF_FIRST_ARGUMENT and node.args[0] not in seen):
             raise refusal(name, node, MIXES)
     if found is not None and not safely_written(node, seen, found):
-        raise refusal(name, node, "which writes into a tensor that then sees more, or into the image or a constant")
+        raise refusal(name, node, "writes into a tensor that then sees more, or into the image or a constant")
     return found
 
 
@@ -118,8 +117,8 @@ def inputs(node: fx.Node) -> list[fx.Node]:
 
 def refusal(name: str, node: fx.Node, why: str) -> UsageError:
     return UsageError(
-        f"expected layers that keep positions apart, got {name} in layer '{layer_name(node)}', {why}; "
-        "remove it, or replace it by convolutions and channel-wise operations"
+        f"Layers must keep positions apart, but {name} in layer '{layer_name(node)}' {why}. "
+        "Remove it, or replace it by convolutions and channel-wise operations."
     )
 
 
