@@ -146,7 +146,7 @@ def test_two_paths_are_averaged_in_evaluation_and_shaken_in_training() -> None:
         ({"paths": 3}, "expected network.paths of 1 or 2, got 3"),
         ({"paths": 1}, "expected network.paths = 2 for shake-shake, got 1; set network.shake=false"),
         ({"width": 0}, "expected at least 2 classes, 1 channel and width 1"),
-        ({"step": "vote"}, "expected score step in"),
+        ({"step": "vote"}, "Unknown score step .vote."),
     ],
 )
 def test_impossible_networks_are_refused(changes: dict[str, object], words: str) -> None:
