@@ -65,7 +65,7 @@ def certified_size(
     if not found.built:
         if patch is None:
             raise UsageError(
-                f"expected the threat that the masks of '{found.name}' are built for, got none; pass patch='8x8'"
+                f"The masks of '{found.name}' are built for a threat, but none is given. Pass one, as in patch='8x8'."
             )
         found = found.built_for(network.regions(parse_threat(patch, network.image_size)).maximal())
     return largest_square(found, checked, squares(found, network, checked.values.device))
@@ -83,8 +83,9 @@ def find_footprint(
     if footprint is not None:
         if footprint.grid != grid:
             raise UsageError(
-                f"expected scores on the footprint's {footprint.grid[0]}x{footprint.grid[1]} grid, got "
-                f"{grid[0]}x{grid[1]}; give the footprint of the network that made them"
+                f"The scores lie on a {grid[0]}x{grid[1]} grid, but the footprint on a "
+                f"{footprint.grid[0]}x{footprint.grid[1]} grid. "
+                "Give the footprint of the network that made the scores."
             )
         return footprint
     steps = pair(stride)

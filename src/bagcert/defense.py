@@ -40,7 +40,7 @@ class Defense:
     def __post_init__(self) -> None:
         self.rule.need_views(promised=self.scorer.views)
         if not self.rule.built:
-            raise UsageError(f"expected masks in rule '{self.rule.name}', got none; use Defense.build")
+            raise UsageError(f"Rule '{self.rule.name}' has no masks yet. Use Defense.build.")
         self.rule.need_cover(self.regions)
 
     @staticmethod
@@ -127,15 +127,16 @@ class Defense:
         fits = images.dim() == 4 and tuple(images.shape[2:]) == (height, width) and len(images) > 0
         if not fits or channels not in (None, images.shape[1]):
             raise UsageError(
-                f"expected images of shape [images, {channels or 'channels'}, {height}, {width}], got "
-                f"{list(images.shape)}; resize them, or add the missing axes"
+                f"Images must have the shape [images, {channels or 'channels'}, {height}, {width}], but these have "
+                f"{list(images.shape)}. Resize them, or add the missing axes."
             )
         if not images.is_floating_point():
-            raise UsageError(f"expected images as floats in 0..1, got {images.dtype}; divide bytes by 255")
+            raise UsageError(f"Images must be floats in 0..1, but these are {images.dtype}. Divide bytes by 255.")
         least, most = (float(value) for value in images.aminmax())
         if not (least >= 0 and most <= 1):
             raise UsageError(
-                f"expected pixels in 0..1, got {least:g}..{most:g}; do not normalize them, the network does that"
+                f"Pixels must lie in 0..1, but these are in {least:g}..{most:g}. "
+                "Divide bytes by 255; do not normalize, the network does that."
             )
 
 
@@ -146,7 +147,9 @@ def load(name: str | Path, device: str | torch.device | None = None) -> Defense:
     try:
         return Defense.build(scorer, found["rule"], found["patch"], tuple(found["classes"]), card=found)
     except (KeyError, TypeError) as error:
-        raise UsageError(f"expected rule, patch and classes in config.json, got none or others: {error}") from error
+        raise UsageError(
+            f"Rule, patch or classes in config.json are missing or wrong ({error}). Copy the model again."
+        ) from error
 
 
 def model_folder(name: str | Path) -> Path:

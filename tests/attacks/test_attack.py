@@ -118,11 +118,11 @@ def test_your_own_network_is_attacked_on_whole_images() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"steps": 0}, "expected steps of at least 1, got 0"),
-        ({"restarts": 0}, "expected restarts of at least 1, got 0"),
-        ({"places": -1}, "expected places of at least 1, got -1"),
-        ({"step_size": 0.0}, "expected step_size above 0 and up to 1, got 0; pixels lie in"),
-        ({"step_size": 2.0}, "expected step_size above 0 and up to 1, got 2"),
+        ({"steps": 0}, "The number of steps must be at least 1, but is 0"),
+        ({"restarts": 0}, "The number of restarts must be at least 1, but is 0"),
+        ({"places": -1}, "The number of places must be at least 1, but is -1"),
+        ({"step_size": 0.0}, r"The step size must be above 0 and at most 1, but is 0\. Pixels lie in"),
+        ({"step_size": 2.0}, "The step size must be above 0 and at most 1, but is 2"),
     ],
 )
 def test_wrong_settings_are_refused(change: dict[str, float], words: str) -> None:
@@ -131,5 +131,5 @@ def test_wrong_settings_are_refused(change: dict[str, float], words: str) -> Non
 
 
 def test_wrong_labels_are_refused(defense: Defense, digits: Batch) -> None:
-    with pytest.raises(UsageError, match=r"expected one label for each of 120 images, got \[3\]"):
+    with pytest.raises(UsageError, match=r"Give one label for each of 120 images; these have the shape \[3\]"):
         defense.attack(digits.images, digits.labels[:3])

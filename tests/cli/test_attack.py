@@ -146,7 +146,7 @@ def test_a_broken_proof_is_red_saved_and_fails(
     [
         (("--patch", "9x9"), "The patch 9x9 does not fit into an image of 8x8"),
         (("--rule", "two-masks"), "Did you mean 'two-mask'?"),
-        (("--step-size", "3"), "expected step_size above 0 and up to 1, got 3"),
+        (("--step-size", "3"), "The step size must be above 0 and at most 1, but is 3"),
         (("--out", "rows.csv"), "The name of --out must end in .jsonl, but is rows.csv."),
         (("--data", "digist"), "Did you mean 'digits'?"),
         (("--device", "tpu"), "Unknown device 'tpu'."),

@@ -104,10 +104,10 @@ def test_a_rule_needs_one_class_and_one_row(votes: Bench, monkeypatch: pytest.Mo
     votes.certify(*FEARFUL)
     assert 0 < int(votes.certified(rule="fearful").sum()) < int(votes.certified().sum())
     assert "fearful" in votes.report()
-    assert "to attack, got 'fearful'" in votes.refused("attack", str(votes.run), *LIMIT, *FEARFUL)
+    assert "Rule 'fearful' cannot be attacked" in votes.refused("attack", str(votes.run), *LIMIT, *FEARFUL)
     assert "in the rows, got 'fearful'" in votes.refused("verify", str(votes.rows))
     export = ("export", str(votes.run), *FEARFUL, "--out", str(votes.graph))
-    assert "to export, got 'fearful'" in votes.refused(*export)
+    assert "Rule 'fearful' cannot be exported." in votes.refused(*export)
 
 
 def fearful_graph(
@@ -148,7 +148,7 @@ def test_a_network_and_a_score_step_need_one_class_and_one_row_each(
     bench.export()
     if step == "stair":
         refused = bench.refused("export", str(bench.run), "--slack", "1", "--out", str(bench.graph))
-        assert "for a guard band, got 'stair'" in refused
+        assert "Scores by 'stair' take no guard band" in refused
     else:
         assert '"passed": true' in bench.call("audit", str(bench.run), "--json")
 

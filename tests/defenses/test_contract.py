@@ -139,11 +139,14 @@ def test_wrong_input_is_refused_in_one_line(name: str, trained: Trained, digits:
     defense = bagcert.load(trained(name))
     images = digits.images[:2]
     for wrong, words in (
-        (images[0], r"expected images of shape \[images, 1, 8, 8\], got \[1, 8, 8\]"),
-        (images[:, :, :7], r"expected images of shape \[images, 1, 8, 8\], got \[2, 1, 7, 8\]"),
-        (images.expand(-1, 3, -1, -1), r"expected images of shape \[images, 1, 8, 8\], got \[2, 3, 8, 8\]"),
-        (images * 255, r"expected pixels in 0\.\.1, got .*; do not normalize"),
-        ((images * 255).byte(), r"expected images as floats in 0\.\.1, got torch.uint8; divide"),
+        (images[0], r"Images must have the shape \[images, 1, 8, 8\], but these have \[1, 8, 8\]"),
+        (images[:, :, :7], r"Images must have the shape \[images, 1, 8, 8\], but these have \[2, 1, 7, 8\]"),
+        (
+            images.expand(-1, 3, -1, -1),
+            r"Images must have the shape \[images, 1, 8, 8\], but these have \[2, 3, 8, 8\]",
+        ),
+        (images * 255, r"Pixels must lie in 0\.\.1, but these are in .*; do not normalize"),
+        ((images * 255).byte(), r"Images must be floats in 0\.\.1, but these are torch.uint8\. Divide"),
     ):
         asked: list[Callable[[Tensor], object]] = [
             defense.predict,
@@ -157,7 +160,7 @@ def test_wrong_input_is_refused_in_one_line(name: str, trained: Trained, digits:
     with pytest.raises(UsageError, match="The patch 9x1 does not fit into an image of 8x8"):
         defense.against("9x1")
     defense.scorer.train()
-    with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):
+    with pytest.raises(UsageError, match=r"The scorer is in training mode\. Call scorer\.eval\(\) first\."):
         defense.predict(images)
 
 

@@ -124,7 +124,7 @@ def test_masks_of_a_smaller_threat_are_refused(scorer: ResidualScorer, images: T
             kept.scores(images).values, "5x5", rule=rule(masks=large), footprint=scorer.footprint
         )
         assert torch.equal(kept.certify(images).certified, expected.certified)
-    with pytest.raises(UsageError, match=r"expected masks in rule 'two-mask', got none; use Defense.build"):
+    with pytest.raises(UsageError, match=r"Rule 'two-mask' has no masks yet\. Use Defense.build\."):
         Defense(scorer, TwoMask(), kept.threat, kept.regions, NAMES)
 
 
@@ -133,13 +133,19 @@ def test_masks_of_a_smaller_threat_are_refused(scorer: ResidualScorer, images: T
     [
         (
             torch.rand(2, 3, 16, 15),
-            r"expected images of shape \[images, 3, 16, 16\], got \[2, 3, 16, 15\];",
+            r"Images must have the shape \[images, 3, 16, 16\], but these have \[2, 3, 16, 15\]\.",
         ),
-        (torch.rand(3, 16, 16), r"got \[3, 16, 16\]"),
-        (torch.zeros(0, 3, 16, 16), r"got \[0, 3, 16, 16\]"),
-        (torch.zeros(1, 3, 16, 16, dtype=torch.uint8), r"expected images as floats in 0\.\.1, got torch.uint8; divide"),
-        (torch.full((1, 3, 16, 16), 1.5), r"expected pixels in 0\.\.1, got 1\.5\.\.1\.5; do not normalize them"),
-        (torch.full((1, 3, 16, 16), torch.nan), r"expected pixels in 0\.\.1, got nan\.\.nan"),
+        (torch.rand(3, 16, 16), r"but these have \[3, 16, 16\]"),
+        (torch.zeros(0, 3, 16, 16), r"but these have \[0, 3, 16, 16\]"),
+        (
+            torch.zeros(1, 3, 16, 16, dtype=torch.uint8),
+            r"Images must be floats in 0\.\.1, but these are torch.uint8\. Divide",
+        ),
+        (
+            torch.full((1, 3, 16, 16), 1.5),
+            r"Pixels must lie in 0\.\.1, but these are in 1\.5\.\.1\.5\. .*; do not normalize",
+        ),
+        (torch.full((1, 3, 16, 16), torch.nan), r"Pixels must lie in 0\.\.1, but these are in nan\.\.nan"),
     ],
 )
 def test_wrong_images_are_refused(scorer: ResidualScorer, wrong: Tensor, words: str) -> None:
@@ -148,7 +154,7 @@ def test_wrong_images_are_refused(scorer: ResidualScorer, wrong: Tensor, words: 
 
 
 def test_a_network_in_training_mode_is_refused(images: Tensor) -> None:
-    with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):
+    with pytest.raises(UsageError, match=r"The scorer is in training mode\. Call scorer\.eval\(\) first\."):
         Defense.build(ResidualScorer(CONFIG, (16, 16)), "two-mask", "3x3", NAMES).certify(images)
 
 
@@ -164,7 +170,9 @@ def test_a_run_folder_loads_with_its_rule_and_threat(tmp_path: Path, scorer: Res
 
 def test_a_config_without_a_rule_is_refused(tmp_path: Path, scorer: ResidualScorer) -> None:
     save_run(RunFolder(tmp_path), scorer, scorer.state_dict(), {"patch": "2x3", "classes": list(NAMES)})
-    with pytest.raises(UsageError, match=r"expected rule, patch and classes in config.json, got none or others"):
+    with pytest.raises(
+        UsageError, match=r"Rule, patch or classes in config.json are missing or wrong \('rule'\)\. Copy"
+    ):
         bagcert.load(tmp_path)
 
 

@@ -76,7 +76,7 @@ def test_the_graph_refuses_the_images_that_the_defense_refuses(
         batch, bad = images.clone(), np.arange(start, start + 3 * len(BAD_PIXELS), 3)
         for index, (pixel, _) in zip(bad, BAD_PIXELS.values(), strict=True):
             batch[index, index % 3, index % 12, 5] = pixel
-            with pytest.raises(UsageError, match=r"expected pixels in 0\.\.1"):
+            with pytest.raises(UsageError, match=r"Pixels must lie in 0\.\.1"):
                 defense.scores(batch[index : index + 1])
         after = outputs_of(model, images=batch)
         assert_refused({name: value[bad] for name, value in after.items()})
@@ -154,13 +154,15 @@ def assert_never_contradicted(defense: Defense, scores: IntegerScores, guarded: 
 
 def test_guard_bands_of_the_other_kind_are_refused() -> None:
     for step, band, words in (
-        ("heaviside", GuardBand(slack=1), "expected --uncertain for a model that votes, got --slack"),
-        ("logits", GuardBand(uncertain=0.1), "expected --slack for scores by 'logits', got --uncertain"),
+        ("heaviside", GuardBand(slack=1), "A model that votes takes --uncertain, not --slack"),
+        ("logits", GuardBand(uncertain=0.1), "Scores by 'logits' take --slack, not --uncertain"),
     ):
         with pytest.raises(UsageError, match=words):
             export_defense(small_defense(step, "two-mask"), band, {})
     for slack in (-1, 2**30 + 1, 2**32):  # more would not fit into the 32 bits of a score, and wrap around
-        with pytest.raises(UsageError, match=f"expected a guard band of at least 0 and at most {2**30} units, got"):
+        with pytest.raises(
+            UsageError, match=f"A guard band must be at least 0 and at most {2**30} units, but is slack {slack}"
+        ):
             GuardBand(slack=slack)
 
 
@@ -173,7 +175,7 @@ def test_the_widest_band_certifies_nothing() -> None:
 def test_a_network_in_training_mode_is_refused_and_stays_so() -> None:
     defense = small_defense("logits", "two-mask")
     defense.scorer.train()
-    with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):
+    with pytest.raises(UsageError, match=r"The scorer is in training mode\. Call scorer\.eval\(\) first\."):
         export_defense(defense, GuardBand(), {})
     assert defense.scorer.training
 
@@ -185,7 +187,7 @@ def test_a_network_that_counts_its_images_is_refused() -> None:
         def forward(self, images: Tensor) -> Tensor:
             return images.sum(dim=(2, 3)).reshape(len(images), -1)
 
-    with pytest.raises(UsageError, match="expected a network that treats any number of images alike"):
+    with pytest.raises(UsageError, match="A network must treat any number of images alike"):
         network_model(Counting().eval(), 3, (8, 8), ["sums"])
 
 
@@ -232,8 +234,11 @@ def test_each_output_says_what_it_is(exported: Path) -> None:
     ("arguments", "words"),
     [
         (("cifar10-small", "--out", "model.pt"), "The name of --out must end in .onnx, but is model.pt."),
-        (("cifar10-small", "--out", "model.onnx", "--rule", "masked"), "to export, got 'masked'"),
-        (("cifar10-votes", "--out", "model.onnx", "--slack", "1"), "expected --uncertain for a model that votes"),
+        (("cifar10-small", "--out", "model.onnx", "--rule", "masked"), "Rule 'masked' cannot be exported."),
+        (
+            ("cifar10-votes", "--out", "model.onnx", "--slack", "1"),
+            "A model that votes takes --uncertain, not --slack.",
+        ),
         (("cifar11", "--out", "model.onnx"), "Unknown model or run folder 'cifar11'. "),
     ],
 )
@@ -253,7 +258,7 @@ def test_wrong_orders_leave_nothing_behind(
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("bagcert.onnx.find_spec", lambda name: None if name == "onnxscript" else object())
     assert call(monkeypatch, "export", "cifar10-small", "--out", "model.onnx") == 2
-    assert "got no onnxscript; pip install 'bagcert[all]'" in capsys.readouterr().err
+    assert "but lacks onnxscript. Run pip install 'bagcert[all]'." in capsys.readouterr().err
 
 
 def test_importing_the_command_line_needs_no_graph_packages() -> None:

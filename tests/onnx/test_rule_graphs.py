@@ -135,8 +135,8 @@ def test_sums_that_int32_does_not_hold_are_added_in_int64() -> None:
 def test_what_has_no_graph_is_refused() -> None:
     regions = REGIONS["stride"]
     with pytest.raises(
-        UsageError, match="expected a rule in largest-region, every-region, two-mask to export, got 'ma"
+        UsageError, match=r"Rule 'masked' cannot be exported\. Choose one of largest-region, every-region, two-mask\."
     ):
         certificate_model(find_rule("masked"), regions, ScoreKind(3, (0, 1)))
-    with pytest.raises(UsageError, match=r"expected masks built for the threat itself, got others; use defense\.again"):
+    with pytest.raises(UsageError, match=r"The rule's masks are not built for the threat itself\. Use defense\.again"):
         certificate_model(TwoMask(masks=REGIONS["gaps"]), regions, ScoreKind(3, (0, 1)))

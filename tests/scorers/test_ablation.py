@@ -122,9 +122,9 @@ def test_training_shows_one_ablation_to_the_whole_batch(kept: tuple[int, int]) -
     ("config", "words"),
     [
         ({"kept": (7, 2)}, r"An ablation must keep 1 to 6 pixels, but this one keeps 7\. Choose another number\."),
-        ({"theta": 1.5}, r"expected network.theta in 0\.\.1, got 1.5"),
-        ({"width": 0}, "expected at least 2 classes, 1 channel and width 1 in network, got fewer"),
-        ({"blocks": (1, 0)}, r"expected network.blocks of at least 1 for each stage, got \[1, 0\]"),
+        ({"theta": 1.5}, r"The value of network.theta must lie in 0\.\.1, but is 1.5"),
+        ({"width": 0}, "The network must have at least 2 classes, 1 channel and width 1, but has fewer"),
+        ({"blocks": (1, 0)}, r"The value of network.blocks must be at least 1 for each stage, but is \[1, 0\]"),
     ],
 )
 def test_impossible_ablations_are_refused(config: dict[str, object], words: str) -> None:

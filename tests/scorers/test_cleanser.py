@@ -120,5 +120,5 @@ def test_training_hides_two_random_masks() -> None:
 
 
 def test_impossible_masks_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"expected network.patch and masks of at least 1, got \(5, 5\) and 0"):
+    with pytest.raises(UsageError, match=r"Patch and masks of the network must be at least 1, but are \(5, 5\) and 0"):
         CleanserConfig(masks=0)

@@ -75,7 +75,7 @@ def test_one_mirrored_network_is_an_ensemble_of_two_views() -> None:
     member.eval()
     expected = (member.logits(images) + member.logits(images.flip(-1)).flip(-1)) / 2
     assert torch.equal(scorer.logits(images), expected)
-    with pytest.raises(UsageError, match=r"expected stride 1 throughout with network.mirrored, got \[1, 2\]$"):
+    with pytest.raises(UsageError, match=r"With network.mirrored every stride must be 1, but they are \[1, 2\]\.$"):
         replace(alone, strides=(1, 2))
 
 
@@ -112,8 +112,8 @@ def test_no_head_is_moved_by_muon() -> None:
 
 
 def test_a_single_member_is_refused() -> None:
-    expected = "expected network.members of at least 2, or of 1 with network.mirrored"
-    with pytest.raises(UsageError, match=rf"^{expected}, got 1; leave out network.name for one$"):
+    expected = "The value of network.members must be at least 2, or 1 with network.mirrored"
+    with pytest.raises(UsageError, match=rf"^{expected}, but is 1\. Leave out network.name for one\.$"):
         replace(CONFIG, members=1)
-    with pytest.raises(UsageError, match=rf"^{expected}, got 0; leave out network.name for one$"):
+    with pytest.raises(UsageError, match=rf"^{expected}, but is 0\. Leave out network.name for one\.$"):
         replace(CONFIG, members=0, mirrored=True)

@@ -187,10 +187,10 @@ def test_training_opens_the_rectangles_step_by_step() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"strides": (1, 1)}, "expected widths and strides of as many layers, and no number below 1, in network"),
-        ({"ramp": (0.5, 0.5)}, r"expected network.ramp as two shares of the run, got \[0.5, 0.5\]"),
-        ({"strides": (1, 1, 1, 1, 1)}, "expected fewer than 131072 terms in every sum of a layer, got 131073"),
-        ({"features": 2**17}, "expected fewer than 131072 terms in every sum of a layer, got 131073"),
+        ({"strides": (1, 1)}, "The network must have as many strides as widths, and no number below 1"),
+        ({"ramp": (0.5, 0.5)}, r"The value of network.ramp must be two growing shares of the run, but is \[0.5, 0.5\]"),
+        ({"strides": (1, 1, 1, 1, 1)}, "Each sum of a layer must have fewer than 131072 terms, but one has 131073"),
+        ({"features": 2**17}, "Each sum of a layer must have fewer than 131072 terms, but one has 131073"),
     ],
 )
 def test_impossible_networks_are_refused(config: dict[str, tuple[float, ...]], words: str) -> None:

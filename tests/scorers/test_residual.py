@@ -106,7 +106,7 @@ def test_forward_is_soft_and_scores_are_integers(step: str) -> None:
 
 def test_scores_refuse_training_mode() -> None:
     scorer = ResidualScorer(small((3,)), (8, 8))
-    with pytest.raises(UsageError, match=r"evaluation mode, got training mode; call scorer\.eval\(\)"):
+    with pytest.raises(UsageError, match=r"The scorer is in training mode\. Call scorer\.eval\(\) first\."):
         scorer.scores(torch.rand(1, 3, 8, 8))
 
 
@@ -139,14 +139,14 @@ def test_two_paths_are_averaged_in_evaluation_and_shaken_in_training() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kernels": (3, 2)}, r"expected odd network.kernels, one for each block, got \[3, 2\]"),
-        ({"kernels": ()}, "expected odd network.kernels"),
-        ({"strides": (2,)}, r"expected 8 network.strides of at least 1, got \[2\]"),
-        ({"width": (64, 64)}, r"expected 9 numbers in network.width, got \[64, 64\]"),
-        ({"paths": 3}, "expected network.paths of 1 or 2, got 3"),
-        ({"paths": 1}, "expected network.paths = 2 for shake-shake, got 1; set network.shake=false"),
-        ({"width": 0}, "expected at least 2 classes, 1 channel and width 1"),
-        ({"step": "vote"}, "Unknown score step .vote."),
+        ({"kernels": (3, 2)}, r"The value of network.kernels must be odd numbers, one for each block, but is \[3, 2\]"),
+        ({"kernels": ()}, "The value of network.kernels must be odd numbers"),
+        ({"strides": (2,)}, r"The value of network.strides must be 8 numbers of at least 1, but is \[2\]"),
+        ({"width": (64, 64)}, r"The value of network.width must be 9 numbers, or one, but is \[64, 64\]"),
+        ({"paths": 3}, "The value of network.paths must be 1 or 2, but is 3"),
+        ({"paths": 1}, r"Shake-shake needs network.paths = 2, but it is 1\. Set network.shake=false\."),
+        ({"width": 0}, "The network must have at least 2 classes, 1 channel and width 1"),
+        ({"step": "vote"}, "Unknown score step 'vote'"),
     ],
 )
 def test_impossible_networks_are_refused(changes: dict[str, object], words: str) -> None:
@@ -155,7 +155,7 @@ def test_impossible_networks_are_refused(changes: dict[str, object], words: str)
 
 
 def test_mean_of_a_wrong_number_of_channels_is_refused() -> None:
-    with pytest.raises(UsageError, match="expected mean and std of 3 channels, got 2"):
+    with pytest.raises(UsageError, match="Mean and std must have 3 numbers, one per channel, or 1, but have 2"):
         ResidualScorer(small((3,)), (8, 8), mean=(0.5, 0.5))
 
 

@@ -48,7 +48,7 @@ def test_everything_else_is_float16_or_as_it_was() -> None:
 
 def test_weights_beyond_float16_are_refused() -> None:
     for wrong in (1e6, float("nan")):
-        with pytest.raises(UsageError, match="expected finite weights within float16, got others; train again"):
+        with pytest.raises(UsageError, match=r"Some weights are not finite in float16\. Train again"):
             rounded({"bias": torch.tensor([wrong])})
 
 
@@ -61,5 +61,7 @@ def test_matrices_without_their_scales_are_refused() -> None:
         {**stored, "other" + SCALE: torch.ones(3)},
         {"weight": torch.ones(3, 2), "weight" + SCALE: torch.ones(3)},
     ):
-        with pytest.raises(UsageError, match="expected a scale for each output of each 8-bit matrix, got others"):
+        with pytest.raises(
+            UsageError, match="Each output of each 8-bit matrix must have a finite scale, but the scales differ"
+        ):
             restored(wrong)

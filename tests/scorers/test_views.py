@@ -67,5 +67,5 @@ def test_a_network_faces_any_threat_with_the_same_weights() -> None:
 
 
 def test_a_patch_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"expected network.patch within 4x5, got 5x1; choose one that fits"):
+    with pytest.raises(UsageError, match=r"The value of network.patch must fit into 4x5 pixels, but is 5x1\. Choose"):
         Hidden.covering((5, 1), (4, 5), 3)

@@ -274,7 +274,7 @@ def test_the_modes_of_inner_modules_count() -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)).eval()
     scorer = wrap(network, 6)
     network.train()
-    with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):
+    with pytest.raises(UsageError, match=r"The scorer is in training mode\. Call scorer\.eval\(\) first\."):
         scorer.scores(torch.rand(2, 3, 6, 6))
 
 
@@ -317,7 +317,7 @@ def test_networks_without_a_score_map_are_refused() -> None:
         wrap(Twice(), 4)
     with pytest.raises(UsageError, match=r"The network cannot be traced by torch\.export"):
         wrap(Moody(), 4)
-    with pytest.raises(UsageError, match="expected image size and channels of at least 1, got 0x4x3"):
+    with pytest.raises(UsageError, match="Image size and channels must be at least 1, but are 0x4x3"):
         wrap(Flat(), (0, 4))
 
 
@@ -337,7 +337,7 @@ def test_scores_go_straight_into_a_certificate() -> None:
 
 def test_a_network_in_training_mode_does_not_score() -> None:
     scorer = wrap(nn.Conv2d(3, 4, 3, padding=1), 6)
-    with pytest.raises(UsageError, match="expected a scorer in evaluation mode, got training mode"):
+    with pytest.raises(UsageError, match=r"The scorer is in training mode\. Call scorer\.eval\(\) first\."):
         scorer.scores(torch.rand(1, 3, 6, 6))
 
 

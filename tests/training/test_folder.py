@@ -62,7 +62,7 @@ def test_every_flipped_byte_of_the_weights_is_noticed(run: Path) -> None:
         (run / "weights.safetensors").write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises(
             UsageError,
-            match=r"expected the weights named by SHA-256 in config.json, got other bytes .*; copy the model",
+            match=r"The weights in .* do not have the SHA-256 in config.json\. Copy the model",
         ):
             load_scorer(run)[0]
 
@@ -72,27 +72,36 @@ def test_weights_of_another_network_are_refused(run: Path) -> None:
     content = pack_tensors(other.state_dict(), {})
     (run / "weights.safetensors").write_bytes(content)
     change_card(run, lambda card: card.update(weights_sha256=sha256(content)))
-    with pytest.raises(UsageError, match=r"expected the tensors of the network in config.json, got others"):
+    with pytest.raises(UsageError, match=r"The tensors in .* are not those of the network in config.json"):
         load_scorer(run)[0]
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda card: card.update(format="other"), "expected format bagcert-run-1 in .*, got 'other'"),
-        (lambda card: card.pop("format"), "expected format bagcert-run-1 in .*, got None"),
-        (lambda card: card.pop("scorer"), "expected kind, image_size and network of a scorer"),
-        (lambda card: card["scorer"].update(kind="dense"), "expected a scorer of kind 'residual' .*, got 'dense'"),
-        (lambda card: card["scorer"].update(image_size="big"), "expected a scorer of kind .*, got .* 'big'"),
+        (lambda card: card.update(format="other"), "The format of .* must be bagcert-run-1, but is 'other'"),
+        (lambda card: card.pop("format"), "The format of .* must be bagcert-run-1, but is None"),
+        (lambda card: card.pop("scorer"), "The scorer in config.json must have kind, image_size and network"),
+        (
+            lambda card: card["scorer"].update(kind="dense"),
+            "The scorer in config.json must be of kind 'residual' .*, but is 'dense'",
+        ),
+        (
+            lambda card: card["scorer"].update(image_size="big"),
+            "The scorer in config.json must be of kind .*, but is .* 'big'",
+        ),
         (lambda card: card["scorer"]["network"].update(depth=3), r"Unknown network key 'depth'\. .*Known: "),
-        (lambda card: card["scorer"]["network"].pop("step"), "expected all keys of network .*, got none for step"),
-        (lambda card: card["scorer"]["network"].update(paths=9), "expected network.paths of 1 or 2, got 9"),
+        (
+            lambda card: card["scorer"]["network"].pop("step"),
+            "The network in config.json must have all keys, but lacks step\\.",
+        ),
+        (lambda card: card["scorer"]["network"].update(paths=9), "The value of network.paths must be 1 or 2, but is 9"),
         (
             lambda card: card["scorer"]["network"].update(name="residul"),
             r"Unknown network 'residul'\. Did you mean 'residual'\? Known: ",
         ),
-        (lambda card: card["scorer"].update(network=3), "expected a table for network, got 3"),
-        (lambda card: card["scorer"]["network"].update(classes=9), "expected the tensors of the network"),
+        (lambda card: card["scorer"].update(network=3), "The value of network must be a table, but is 3"),
+        (lambda card: card["scorer"]["network"].update(classes=9), "The tensors in .* are not those of the network"),
     ],
 )
 def test_foreign_cards_are_refused(run: Path, change: Callable[[dict[str, Any]], object], words: str) -> None:
@@ -103,14 +112,12 @@ def test_foreign_cards_are_refused(run: Path, change: Callable[[dict[str, Any]],
 
 
 def test_folders_that_are_no_finished_run(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"expected a finished run with config.json and weights.safetensors, got /none$"
-    ):
+    with pytest.raises(UsageError, match=r"^/none holds no finished run with config.json and weights.safetensors\.$"):
         load_scorer(Path("/none"))[0]
     (run / "config.json").write_text("{")
     with pytest.raises(UsageError, match=r"^Cannot read .* as JSON: "):
         load_scorer(run)[0]
     (run / "config.json").unlink()
     (run / "checkpoint.safetensors").write_text("")
-    with pytest.raises(UsageError, match=r"its training is not finished: bagcert train .* --resume"):
+    with pytest.raises(UsageError, match=r"Its training is not finished: bagcert train .* --resume"):
         load_scorer(run)[0]

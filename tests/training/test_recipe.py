@@ -153,7 +153,7 @@ def test_recipes_that_are_none(tmp_path: Path) -> None:
     torn = tmp_path / "torn.toml"
     for text, words in (
         ("[network", "^Cannot read the recipe '.*torn.toml': "),
-        ("network = 3", "The value of network must be a table, but is 3|expected a table for network, got 3"),
+        ("network = 3", "The value of network must be a table, but is 3"),
         ("base = 3", "^The base of recipe '.*torn.toml' must be the name of another recipe, but is 3"),
         ("base = 'zzz'", "^Unknown recipe 'zzz'"),
         (f"base = '{torn}'", "^The base of recipe '.*torn.toml' must be the name of another recipe, but is '.*torn"),

@@ -56,7 +56,9 @@ def attack(
     chosen = torch.ones_like(certificate.certified)
     if labels is not None:
         if labels.shape != chosen.shape:
-            raise UsageError(f"expected one label for each of {len(images)} images, got {list(labels.shape)}")
+            raise UsageError(
+                f"Give one label for each of {len(images)} images; these have the shape {list(labels.shape)}."
+            )
         chosen = (certificate.predicted == labels.to(device)) | certificate.certified
     clean = Clean(images, soft_scores(defense, images), scores.values, certificate.predicted)
     regions = defense.scorer.footprint.regions(defense.threat).maximal().to(device)

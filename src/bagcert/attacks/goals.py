@@ -142,7 +142,7 @@ def others(totals: Tensor, classes: Tensor) -> Tensor:
 def need_goal(rule: Rule) -> None:
     """Refuse a rule that no attack is made for."""
     if rule.name not in GOALS:
-        raise UsageError(f"expected a rule in {', '.join(GOALS)} to attack, got '{rule.name}'; add its row to GOALS")
+        raise UsageError(f"Rule '{rule.name}' cannot be attacked, only {', '.join(GOALS)}. Add its row to GOALS.")
 
 
 def goal_for(rule: Rule, aim: Aim, regions: Regions) -> Goal:

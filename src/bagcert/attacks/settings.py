@@ -47,6 +47,8 @@ class AttackSettings:
     def __post_init__(self) -> None:
         for name in ("steps", "restarts", "places"):
             if getattr(self, name) < 1:
-                raise UsageError(f"expected {name} of at least 1, got {getattr(self, name)}")
+                raise UsageError(f"The number of {name} must be at least 1, but is {getattr(self, name)}.")
         if not 0 < self.step_size <= 1:
-            raise UsageError(f"expected step_size above 0 and up to 1, got {self.step_size:g}; pixels lie in 0..1")
+            raise UsageError(
+                f"The step size must be above 0 and at most 1, but is {self.step_size:g}. Pixels lie in 0..1."
+            )

@@ -15,5 +15,5 @@ def need_onnx() -> None:
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"expected {', '.join(PACKAGES)} to be installed, got no {', '.join(missing)}; pip install 'bagcert[all]'"
+            f"ONNX needs {', '.join(PACKAGES)}, but lacks {', '.join(missing)}. Run pip install 'bagcert[all]'."
         )

@@ -55,9 +55,9 @@ class ScoreKind:
 def certificate_model(rule: Rule, regions: Regions, kind: ScoreKind) -> onnx.ModelProto:
     """The model that gives what `rule.certify` gives, for images without a problem: the values of OUTPUTS."""
     if rule.name not in GRAPHS:
-        raise UsageError(f"expected a rule in {', '.join(GRAPHS)} to export, got '{rule.name}'; choose one of these")
+        raise UsageError(f"Rule '{rule.name}' cannot be exported. Choose one of {', '.join(GRAPHS)}.")
     if rule.masks_for(regions) is not regions:
-        raise UsageError("expected masks built for the threat itself, got others; use defense.against(patch)")
+        raise UsageError("The rule's masks are not built for the threat itself. Use defense.against(patch).")
     graph = Graph(kind.integer(regions.grid[0] * regions.grid[1]))
     problem, *maps = (graph.named(name) for name in kind.inputs)
     fine = problem.equals(np.array(FINE))
@@ -120,7 +120,7 @@ def export_defense(defense: Defense, guard: GuardBand, facts: Mapping[str, str])
     """
     scorer, step = defense.scorer, defense.scorer.step
     if scorer.channels is None:
-        raise UsageError("expected a network that says how many channels its images have, got one for any number")
+        raise UsageError("A graph needs images with a known number of channels, but this network takes any number.")
     guard.check(step)
     kind = ScoreKind(len(defense.classes), step.bounds, guard.slack, guarded=bool(guard))
     certificate = certificate_model(defense.rule, defense.regions, kind)  # first: it may refuse, and is quick

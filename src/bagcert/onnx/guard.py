@@ -20,8 +20,8 @@ class GuardBand:
     def __post_init__(self) -> None:
         if not 0 <= self.slack <= MOST_SLACK or not 0 <= self.uncertain < float("inf"):
             raise UsageError(
-                f"expected a guard band of at least 0 and at most {MOST_SLACK} units, got {self}; `bagcert audit` says "
-                "how much is needed"
+                f"A guard band must be at least 0 and at most {MOST_SLACK} units, but is {self}. `bagcert audit` says "
+                "how much is needed."
             )
 
     def __bool__(self) -> bool:
@@ -36,12 +36,12 @@ class GuardBand:
         """Refuse the band of another kind of score: a vote has no units, a fixed-point score no threshold."""
         if self and step.band is None:
             banded = ", ".join(name for name, step in STEPS.items() if step.band is not None)
-            raise UsageError(f"expected scores by {banded} for a guard band, got '{step.name}'; export without")
+            raise UsageError(f"Scores by '{step.name}' take no guard band, only those by {banded}. Export without one.")
         if self.slack and step.band == IN_LOGITS:
-            raise UsageError("expected --uncertain for a model that votes, got --slack; give the width in logits")
+            raise UsageError("A model that votes takes --uncertain, not --slack. Give the width in logits.")
         if self.uncertain and step.band == IN_UNITS:
             raise UsageError(
-                f"expected --slack for scores by '{step.name}', got --uncertain; give whole units of 1/{step.unit}"
+                f"Scores by '{step.name}' take --slack, not --uncertain. Give whole units of 1/{step.unit}."
             )
 
     def around(self, values: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -39,7 +39,7 @@ def network_model(
 ) -> onnx.ModelProto:
     """A network from `images` [n c h w] to the named outputs, for any number of images."""
     if any(module.training for module in network.modules()):
-        raise UsageError("expected a scorer in evaluation mode, got training mode; call scorer.eval() first")
+        raise UsageError("The scorer is in training mode. Call scorer.eval() first.")
     example = torch.rand(2, channels, *image_size)
     batch = ({0: torch.export.Dim("n")},)
     try:
@@ -56,13 +56,13 @@ def network_model(
             )
     except Exception as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(f"expected a network that torch.onnx can export, got: {first_line}") from error
+        raise UsageError(f"The network cannot be exported by torch.onnx ({first_line}).") from error
     assert program is not None
     model = program.model_proto
     if model.graph.input[0].type.tensor_type.shape.dim[0].HasField("dim_value"):
         raise UsageError(
-            "expected a network that treats any number of images alike, got one that counts them; "
-            "use images.shape[0], not len(images)"
+            "A network must treat any number of images alike, but this one counts them. "
+            "Use images.shape[0], not len(images)."
         )
     return model
 

@@ -39,7 +39,7 @@ class AblationConfig(NetworkConfig):
 
     def __post_init__(self) -> None:
         if not 0 <= self.theta <= 1:
-            raise UsageError(f"expected network.theta in 0..1, got {self.theta:g}")
+            raise UsageError(f"The value of network.theta must lie in 0..1, but is {self.theta:g}.")
         self.classifier  # noqa: B018 (refuses what it does not take)
 
     @property

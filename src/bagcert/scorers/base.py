@@ -40,7 +40,7 @@ class Scorer(nn.Module, ABC):
 
     def window_logits(self, windows: Images, pixels: Tensor) -> Tensor:
         """The logits of windows [n c h w] that show the pixels [n hw] of the flat image."""
-        raise UsageError("expected a network that scores parts of an image, got one that takes whole images only")
+        raise UsageError("This network takes whole images only. It cannot score parts of one.")
 
     def logits_at(self, images: Images, wanted: Tensor) -> Tensor:
         """The logits [b k i j], of which only those at `wanted`, bool [b ij], need be right."""
@@ -60,7 +60,7 @@ class Scorer(nn.Module, ABC):
         """The integer scores that a rule sees, int32 within `step.bounds`."""
         if any(module.training for module in self.modules()):
             # In training mode batch norm mixes all positions of all images: no footprint would hold.
-            raise UsageError("expected a scorer in evaluation mode, got training mode; call scorer.eval() first")
+            raise UsageError("The scorer is in training mode. Call scorer.eval() first.")
         return self.integers(images)
 
     def integers(self, images: Images) -> Scores:
@@ -119,7 +119,9 @@ class Normalize(nn.Module):
         super().__init__()
         for name, values in (("mean", mean), ("std", std)):
             if len(values) not in (1, channels):
-                raise UsageError(f"expected mean and std of {channels} channels, got {len(values)}")
+                raise UsageError(
+                    f"Mean and std must have {channels} numbers, one per channel, or 1, but have {len(values)}."
+                )
             each = list(values) * (channels if len(values) == 1 else 1)  # one number stands for all channels
             self.register_buffer(name, torch.tensor(each, dtype=torch.float32).reshape(1, -1, 1, 1))
 

@@ -20,9 +20,11 @@ class ClassifierShape:
 
     def __post_init__(self) -> None:
         if min(self.channels, self.classes - 1, self.width) < 1:
-            raise UsageError("expected at least 2 classes, 1 channel and width 1 in network, got fewer")
+            raise UsageError("The network must have at least 2 classes, 1 channel and width 1, but has fewer.")
         if not self.blocks or min(self.blocks) < 1:
-            raise UsageError(f"expected network.blocks of at least 1 for each stage, got {list(self.blocks)}")
+            raise UsageError(
+                f"The value of network.blocks must be at least 1 for each stage, but is {list(self.blocks)}."
+            )
 
 
 class Classifier(nn.Module):

@@ -32,7 +32,9 @@ class CleanserConfig(HidingConfig):
 
     def __post_init__(self) -> None:
         if min(*self.patch, self.masks) < 1:
-            raise UsageError(f"expected network.patch and masks of at least 1, got {self.patch} and {self.masks}")
+            raise UsageError(
+                f"Patch and masks of the network must be at least 1, but are {self.patch} and {self.masks}."
+            )
         self.classifier  # noqa: B018 (refuses what it does not take)
 
     @property

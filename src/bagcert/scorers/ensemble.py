@@ -24,11 +24,11 @@ class EnsembleConfig(ResidualConfig):
         super().__post_init__()
         if self.members < (1 if self.mirrored else 2):
             raise UsageError(
-                f"expected network.members of at least 2, or of 1 with network.mirrored, got {self.members}; "
-                "leave out network.name for one"
+                f"The value of network.members must be at least 2, or 1 with network.mirrored, but is {self.members}. "
+                "Leave out network.name for one."
             )
         if self.mirrored and set(self.block_strides) != {1}:
-            raise UsageError(f"expected stride 1 throughout with network.mirrored, got {list(self.strides)}")
+            raise UsageError(f"With network.mirrored every stride must be 1, but they are {list(self.strides)}.")
 
     def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "EnsembleScorer":
         return EnsembleScorer(self, image_size, mean, std)

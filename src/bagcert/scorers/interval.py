@@ -121,9 +121,11 @@ class IntervalConfig(HidingConfig):
             self.classes - 1, self.channels, *self.widths, *self.strides, self.features, *self.patch, self.masks
         )
         if len(self.widths) != len(self.strides) or min(least, self.placements) < 1:
-            raise UsageError("expected widths and strides of as many layers, and no number below 1, in network")
+            raise UsageError("The network must have as many strides as widths, and no number below 1.")
         if not 0 <= self.ramp[0] < self.ramp[1] <= 1:
-            raise UsageError(f"expected network.ramp as two shares of the run, got {list(self.ramp)}")
+            raise UsageError(
+                f"The value of network.ramp must be two growing shares of the run, but is {list(self.ramp)}."
+            )
 
     def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "IntervalScorer":
         return IntervalScorer(self, image_size, mean, std)
@@ -163,7 +165,7 @@ class IntervalScorer(HidingScorer):
         longest = max(inputs, config.features, 9 * config.channels, *(9 * each for each in config.widths[:-1]))
         if longest + 1 >= LONGEST_SUM:  # with the bias
             raise UsageError(
-                f"expected fewer than {LONGEST_SUM} terms in every sum of a layer, got {longest + 1}; use strides"
+                f"Each sum of a layer must have fewer than {LONGEST_SUM} terms, but one has {longest + 1}. Use strides."
             )
         self.layers = nn.ModuleList([*convolutions, nn.Linear(inputs, config.features)])
         self.head = nn.Linear(config.features, config.classes)

@@ -70,17 +70,23 @@ class ResidualConfig(NetworkConfig):
     def __post_init__(self) -> None:
         blocks = len(self.kernels)
         if any(kernel < 1 or kernel % 2 == 0 for kernel in self.kernels) or not blocks:
-            raise UsageError(f"expected odd network.kernels, one for each block, got {list(self.kernels)}")
+            raise UsageError(
+                f"The value of network.kernels must be odd numbers, one for each block, but is {list(self.kernels)}."
+            )
         if self.strides and (len(self.strides) != blocks or min(self.strides) < 1):
-            raise UsageError(f"expected {blocks} network.strides of at least 1, got {list(self.strides)}")
+            raise UsageError(
+                f"The value of network.strides must be {blocks} numbers of at least 1, but is {list(self.strides)}."
+            )
         if isinstance(self.width, tuple) and len(self.width) != blocks + 1:
-            raise UsageError(f"expected {blocks + 1} numbers in network.width, got {list(self.width)}")
+            raise UsageError(
+                f"The value of network.width must be {blocks + 1} numbers, or one, but is {list(self.width)}."
+            )
         if self.paths not in (1, 2):
-            raise UsageError(f"expected network.paths of 1 or 2, got {self.paths}")
+            raise UsageError(f"The value of network.paths must be 1 or 2, but is {self.paths}.")
         if self.shake and self.paths == 1:
-            raise UsageError("expected network.paths = 2 for shake-shake, got 1; set network.shake=false")
+            raise UsageError("Shake-shake needs network.paths = 2, but it is 1. Set network.shake=false.")
         if min(self.classes - 1, self.channels, *self.block_widths) < 1:
-            raise UsageError("expected at least 2 classes, 1 channel and width 1 in network, got fewer")
+            raise UsageError("The network must have at least 2 classes, 1 channel and width 1, but has fewer.")
         score_step(self.step)
 
     @property

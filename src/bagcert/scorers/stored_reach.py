@@ -44,5 +44,5 @@ def read_footprint(table: dict[str, Any]) -> Footprint:
         if key in table:
             return read(table[key], (height, width))
     raise UsageError(
-        f"expected {', '.join(REACHES)} that make the footprint, got none of them; certify a model by its name"
+        f"Nothing says what makes the footprint: {', '.join(REACHES)} are all missing. Certify a model by its name."
     )

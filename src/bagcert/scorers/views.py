@@ -29,8 +29,8 @@ class Hidden:
         """Rectangles of one size, at most `most` along each axis, such that every placement lies inside one."""
         if patch[0] > image_size[0] or patch[1] > image_size[1]:
             raise UsageError(
-                f"expected network.patch within {image_size[0]}x{image_size[1]}, got {patch[0]}x{patch[1]}; "
-                "choose one that fits into the image"
+                f"The value of network.patch must fit into {image_size[0]}x{image_size[1]} pixels, but is "
+                f"{patch[0]}x{patch[1]}. Choose a smaller one."
             )
         return Hidden(*(intervals(side, size, most) for side, size in zip(patch, image_size, strict=True)))
 

@@ -31,7 +31,7 @@ NETWORKS: dict[str, type[NetworkConfig]] = {
 def read_network(table: object) -> NetworkConfig:
     """The config that a [network] table stands for."""
     if not isinstance(table, Mapping):
-        raise UsageError(f"expected a table for network, got {table!r}")
+        raise UsageError(f"The value of network must be a table, but is {table!r}.")
     return read_choice(NETWORKS, {"name": DEFAULT_NETWORK, **table}, "network")
 
 
@@ -58,7 +58,7 @@ def rounded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         else:
             stored[name] = value.half()
     if not all(bool(value.isfinite().all()) for value in stored.values() if value.is_floating_point()):
-        raise UsageError("expected finite weights within float16, got others; train again with a smaller learning rate")
+        raise UsageError("Some weights are not finite in float16. Train again with a smaller learning rate.")
     return stored
 
 
@@ -70,7 +70,9 @@ def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
         scale.shape == matrices[name].shape[:1] and bool(scale.isfinite().all()) for name, scale in scales.items()
     )
     if not fits:
-        raise UsageError("expected a scale for each output of each 8-bit matrix, got others; copy the model again")
+        raise UsageError(
+            "Each output of each 8-bit matrix must have a finite scale, but the scales differ. Copy the model again."
+        )
     return {
         name: value.float() * per_output(scales[name], value) if name in scales else value
         for name, value in stored.items()
@@ -101,19 +103,19 @@ def read_scorer(table: object) -> BuiltScorer:
     """The inverse of `scorer_table`, with weights still to be loaded."""
     if not isinstance(table, Mapping) or set(table) != {"kind", "image_size", "network"}:
         raise UsageError(
-            "expected kind, image_size and network of a scorer in config.json, got something else; copy the model again"
+            "The scorer in config.json must have kind, image_size and network, and nothing else. Copy the model again."
         )
     size = table["image_size"]
     config = read_network(table["network"])
     if table["kind"] != kind_of(config) or not isinstance(size, list) or [type(side) for side in size] != [int, int]:
         raise UsageError(
-            f"expected a scorer of kind '{kind_of(config)}' for height x width pixels, "
-            f"got {table['kind']!r} for {size!r}; copy the model again"
+            f"The scorer in config.json must be of kind '{kind_of(config)}' for height x width pixels, "
+            f"but is {table['kind']!r} for {size!r}. Copy the model again."
         )
     missing = write_config(config).keys() - table["network"].keys()
     if missing:  # a default would be another network than the one that was trained
         raise UsageError(
-            f"expected all keys of network in config.json, got none for {', '.join(sorted(missing))}; train it again"
+            f"The network in config.json must have all keys, but lacks {', '.join(sorted(missing))}. Train it again."
         )
     return config.build((size[0], size[1]), mean=(0.0,), std=(1.0,))
 
@@ -122,23 +124,19 @@ def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
     """A saved scorer, on the CPU, in evaluation mode, and its config.json. Files that are not whole are refused."""
     weights, config = folder / WEIGHTS, folder / CONFIG
     if not config.is_file() or not weights.is_file():
-        more = "; its training is not finished: bagcert train ... --resume" if (folder / CHECKPOINT).exists() else ""
-        raise UsageError(f"expected a finished run with config.json and weights.safetensors, got {folder}{more}")
+        more = " Its training is not finished: bagcert train ... --resume" if (folder / CHECKPOINT).exists() else ""
+        raise UsageError(f"{folder} holds no finished run with config.json and weights.safetensors.{more}")
     card = read_json(config)
     if card.get("format") != FORMAT:
         raise UsageError(
-            f"expected format {FORMAT} in {config}, got {card.get('format')!r}; train it with this version"
+            f"The format of {config} must be {FORMAT}, but is {card.get('format')!r}. Train it with this version."
         )
     if card.get("weights_sha256") != sha256(weights.read_bytes()):
-        raise UsageError(
-            f"expected the weights named by SHA-256 in config.json, got other bytes in {weights}; copy the model again"
-        )
+        raise UsageError(f"The weights in {weights} do not have the SHA-256 in config.json. Copy the model again.")
     scorer = read_scorer(card.get("scorer"))
     tensors = restored(read_tensors(weights)[0])
     expected = {name: value.shape for name, value in scorer.state_dict().items()}
     if expected != {name: value.shape for name, value in tensors.items()}:
-        raise UsageError(
-            f"expected the tensors of the network in config.json, got others in {weights}; copy the model again"
-        )
+        raise UsageError(f"The tensors in {weights} are not those of the network in config.json. Copy the model again.")
     scorer.load_state_dict(tensors)
     return scorer.eval(), card

@@ -45,7 +45,7 @@ class WrappedScorer(Scorer):
         if form(self.module) != before:
             self._trace(self.footprint.image_size)
             if not self.traced.footprint.same(self.footprint):
-                raise UsageError("expected the same footprint after the move, got another; wrap the network again")
+                raise UsageError("The network has another footprint after the move. Wrap it again.")
         return self
 
 
@@ -75,7 +75,7 @@ def wrap(module: nn.Module, image_size: IntOrPair, channels: int = 3, step: str 
     """
     size = pair(image_size)
     if min(*size, channels) < 1:
-        raise UsageError(f"expected image size and channels of at least 1, got {size[0]}x{size[1]}x{channels}")
+        raise UsageError(f"Image size and channels must be at least 1, but are {size[0]}x{size[1]}x{channels}.")
     scorer = WrappedScorer(module, size, channels, step)
     scorer.training = False  # the module's own mode is left as it is, and refused when it scores in training mode
     return scorer
