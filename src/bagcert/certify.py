@@ -27,9 +27,9 @@ def certify_scores(
     """Classify score maps [b k i j] by a rule and prove what no patch of the threat can change.
 
     Scores are 0/1 votes, or fixed-point integers with declared `bounds` (None: unbounded, for `two-mask`). An output
-    sees `receptive_field` pixels centered on its place times the stride; a `footprint` replaces the two for any other
-    network. `image_size` defaults to the score grid times the stride. `uncertain` and `slack` are the guard band
-    (`read_scores`). `exact=False` skips the lead and the weakest places where deciding alone is cheaper.
+    sees `receptive_field` pixels centered on its position times the stride; for any other network, pass its `footprint`
+    instead. `image_size` defaults to the score grid times the stride. `uncertain` and `slack` are the guard band
+    (`read_scores`). `exact=False` skips the lead and the weakest placements if deciding alone is cheaper.
     """
     found = find_rule(rule)
     found.need_views(promised=False)
@@ -52,7 +52,7 @@ def certified_size(
     uncertain: "Tensor | np.ndarray | None" = None,
     slack: int = 0,
 ) -> Tensor:
-    """The side of the largest square patch each image is certified for, int64 [b]; 0 where there is none.
+    """The side of the largest square patch each image is certified for, int64 [b]; 0 if there is none.
 
     Every square lies inside a larger one, so a proof for one side is a proof for every smaller one. The masks of
     `masked` and `two-mask` are part of their inference: name the threat they are built for as `patch`, and all sides

@@ -25,17 +25,17 @@ class Defense:
     """A classifier whose rule is built for one threat; predictions and certificates use the same masks.
 
     Made by `Defense.build`. A certificate holds for the program that computed the scores: these weights, this machine
-    and number of threads, and batches of just `batch_size` images, filled up with black ones. With other batches the
+    and number of threads, and batches of exactly `batch_size` images, filled up with black ones. With other batches the
     scores of an image may change in their last bits.
     """
 
     scorer: Scorer
     rule: Rule
     threat: Threat
-    regions: Regions  # the maximal footprints of the threat; where the rule has masks of its own, they cover these
+    regions: Regions  # the maximal footprints of the threat; if the rule has masks, they cover these
     classes: tuple[str, ...]
     batch_size: int = BATCH_SIZE
-    card: Mapping[str, Any] = field(default_factory=dict)  # what is known of a saved network; of another one, nothing
+    card: Mapping[str, Any] = field(default_factory=dict)  # what is known about a saved network; empty for any other
 
     def __post_init__(self) -> None:
         self.rule.need_views(promised=self.scorer.views)
@@ -61,7 +61,7 @@ class Defense:
         return Defense(scorer, found, threat, regions, classes, batch_size, card or {})
 
     def against(self, patch: str | Threat | Tensor | None = None, rule: str | Rule | None = None) -> "Defense":
-        """The same network against another threat, or by another rule: another defense. None: as it is."""
+        """The same network as a defense against another threat, or with another rule. None keeps what there is."""
         if patch is None and rule is None:
             return self
         wanted = self.rule.unbuilt() if rule is None else rule  # masks belong to the threat they were built for
@@ -79,7 +79,7 @@ class Defense:
 
     @property
     def program(self) -> Program:
-        """By what this defense computes scores."""
+        """How this defense computes scores."""
         return Program(device=str(self.device), dtype=self.scorer.own_type or Program.dtype, batch=self.batch_size)
 
     def predict(self, images: Images) -> Tensor:
@@ -94,7 +94,7 @@ class Defense:
         return self.rule.certify(self.scores(images), smaller, exact)
 
     def certify_integers(self, scores: IntegerScores, exact: bool = True) -> Certificate:
-        """As `certify`, from scores of this network: one forward pass serves many defenses."""
+        """Like `certify`, from scores of this network: one forward pass serves many defenses."""
         return self.rule.certify(scores, self.regions, exact)
 
     def check(self) -> None:
@@ -105,7 +105,7 @@ class Defense:
         self.certify_integers(read_scores(blank, (low, high)), exact=False)
 
     def attack(self, images: Images, labels: Labels, settings: AttackSettings | None = None) -> Attacked:
-        """Try to change the class of each image that is right, by patches of the threat: `bagcert.attacks.attack`."""
+        """Try to change the class of each correctly classified image by a patch: `bagcert.attacks.attack`."""
         return attack(self, images, labels, settings)
 
     @torch.no_grad()
@@ -118,7 +118,7 @@ class Defense:
             self.scorer.scores(batch.contiguous(memory_format=torch.channels_last))[:count]
             for batch, count in full_batches(images, self.batch_size, like)
         ]
-        scores = torch.cat(parts) if len(parts) > 1 else parts[0]  # of many classes a copy is large
+        scores = torch.cat(parts) if len(parts) > 1 else parts[0]  # with many classes a copy is large
         return read_scores(scores, self.scorer.step.bounds)
 
     def _check(self, images: Images) -> None:
@@ -141,7 +141,7 @@ class Defense:
 
 
 def load(name: str | Path, device: str | torch.device | None = None) -> Defense:
-    """A shipped model, or a run folder, as a defense with the rule and threat on its card; on the CPU if not told."""
+    """A shipped model, or a run folder, as a defense with the rule and threat on its card; on the CPU by default."""
     scorer, found = load_scorer(model_folder(name))
     scorer.to(find_device(device))
     try:
@@ -153,7 +153,7 @@ def load(name: str | Path, device: str | torch.device | None = None) -> Defense:
 
 
 def model_folder(name: str | Path) -> Path:
-    """Where a model lies."""
+    """The folder of a model: a path, or the name of a shipped one."""
     if Path(name).is_dir():
         return Path(name)
     models = shipped_models()
@@ -169,5 +169,5 @@ def shipped_models() -> dict[str, Path]:
 
 
 def card(name: str | Path) -> dict[str, Any]:
-    """What is known of a model, without its weights: recipe, seed, device, data, and its accuracies."""
+    """What is known about a model, without its weights: recipe, seed, device, data, and its accuracies."""
     return read_json(model_folder(name) / CONFIG)

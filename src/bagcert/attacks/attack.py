@@ -1,4 +1,4 @@
-"""Patch attacks: the other bound. No attack may change what is certified; of the rest it should change what it can."""
+"""Patch attacks: the other bound. No attack may change what is certified; it should change what it can of the rest."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from bagcert.program import at_once
 from bagcert.rules import Certificate, IntegerScores
 from bagcert.shapes import Images, Labels, Scores
 
-# Pixels of all windows run at once; on a GPU the gradients of the paper's network of width 768 then take some 16 GB.
+# Pixels of all windows run at once; on a GPU the gradients of the paper's network of width 768 then take about 16 GB.
 PIXELS_AT_ONCE = {"cpu": 2**13, "cuda": 2**16}
 
 
@@ -24,7 +24,7 @@ class Attacked:
     """What came of an attack.
 
     `images` are attacked where `placement` is not -1, and the caller's own elsewhere; `attacked` is the rule's own
-    prediction for them. `runs` counts the descents, one for each image, placement and restart that was tried.
+    prediction for them. `runs` counts the descents: one per image, placement and restart tried.
     """
 
     images: Images
@@ -101,7 +101,7 @@ def gains(defense: Attackable, clean: Clean, placements: Placements) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Attempts:
-    """Attacks in the order they are tried: all images at their weakest place first."""
+    """Attacks in the order they are tried: all images at their weakest placement first."""
 
     image: Tensor  # int64 [n]
     place: Tensor
@@ -117,7 +117,7 @@ class Attempts:
         clean: Clean,
         certificate: Certificate,
     ) -> "Attempts":
-        """Every image of the batch, restart after restart, each from the weakest place on."""
+        """Every image of the batch, restart after restart, each from the weakest placement on."""
         assert certificate.weakest_class is not None
         if settings.paper_place:
             leads = paper_leads(scores, certificate.predicted, placements.regions)

@@ -15,7 +15,7 @@ from bagcert.threats import Regions
 
 @dataclass(frozen=True, eq=False)
 class Clean:
-    """The images under attack as they were, and what the network and the rule say of them."""
+    """The clean images, and what the network and the rule say about them."""
 
     images: Images
     soft: Scores
@@ -39,7 +39,7 @@ class Runs:
 
 
 class Flips:
-    """The attacks that the rule confirmed on whole images, at most one for each."""
+    """The attacks that the rule confirmed on whole images, at most one per image."""
 
     def __init__(self, clean: Clean) -> None:
         self.images = clean.images.clone()
@@ -54,10 +54,10 @@ class Flips:
 
 
 class Descent:
-    """Sign steps on the goal's loss, pixels kept in [0, 1]; now and then the rule itself is asked.
+    """Sign steps on the goal's loss, with pixels kept in [0, 1]; at intervals the rule itself is asked.
 
     An attack is over when the rule gives its image another class. The rule is first asked about the map that the window
-    gives; only its word on the whole attacked image, run as any other image, counts.
+    gives; only its answer on the whole attacked image, run like any other image, counts.
     """
 
     def __init__(self, defense: Attackable, settings: AttackSettings, clean: Clean, regions: Regions) -> None:
@@ -87,7 +87,7 @@ class Descent:
     def hopeful(self, runs: Runs, logits: Tensor) -> Tensor:
         """Which attacks may have changed the class, bool [n]."""
         scorer, predicted = self.defense.scorer, self.clean.predicted[runs.image]
-        if scorer.views:  # its scores are no step from these logits, and cost many passes
+        if scorer.views:  # its scores do not come from these logits, and cost many passes
             # While all of these give the class, the view that hides nothing is unanimous about it.
             return (logits.argmax(dim=1) != predicted[:, None, None]).flatten(1).any(dim=1)
         hard = runs.windows.splice(scorer.step.fixed(logits), self.clean.fixed[runs.image])

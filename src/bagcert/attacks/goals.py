@@ -21,7 +21,7 @@ from bagcert.threats import Regions
 
 @dataclass(frozen=True, eq=False)
 class Aim:
-    """Of n attacks: the class to dethrone, and the one to put in its place, or none in particular."""
+    """For n attacks: the class to defeat, and the class to replace it, or none in particular."""
 
     predicted: Tensor  # int64 [n]
     target: Tensor | None
@@ -42,7 +42,7 @@ class Aim:
 
 
 class Goal(ABC):
-    """A loss for each attack; it is negative, or nearly so, where the prediction changes."""
+    """A loss per attack; it is negative, or nearly so, if the prediction changes."""
 
     every: int  # steps from one test by the rule itself to the next
 
@@ -103,7 +103,7 @@ class TwoMaskGoal(Goal):
         max( Σ Δ,  max_{m1} min_{m2} Σ_{outside m1 ∪ m2} Δ ) < 0
 
     Under every first mask ŷ must lose with some second one. The first mask that hides the patch sees clean scores, so
-    this needs a placement where the certificate fails: the weakest one is the place to start. All pairs are too many to
+    this needs a placement where the certificate fails: start at the weakest one. All pairs are too many to
     differentiate: at every test the first masks that serve ŷ best, each with its worst second one, are picked from the
     scores as they are.
 
@@ -152,12 +152,12 @@ def goal_for(rule: Rule, aim: Aim, regions: Regions) -> Goal:
 
 
 def against_sums(rule: Rule, aim: Aim, regions: Regions) -> Goal:
-    """Also against `monotone`, for its aggregator takes integers only."""
+    """Also against `monotone`, since its aggregator takes integers only."""
     return SumGoal(aim)
 
 
 def against_views(rule: Rule, aim: Aim, regions: Regions) -> Goal:
-    """By the logits of the plain image or of its single masks; the rule's own word takes hundreds of passes."""
+    """By the logits of the plain image or of its single masks; the rule's own answer takes hundreds of passes."""
     return SumGoal(aim, every=10)
 
 

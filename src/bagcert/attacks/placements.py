@@ -17,7 +17,7 @@ class Placements:
     """The placements to choose from: what each reaches, and which pixels it may paint."""
 
     regions: Regions
-    painted: Tensor | None  # bool [n h w] of regions of any form; None: the rectangles of `regions.placements`
+    painted: Tensor | None  # bool [n h w] for pixel sets of any shape; None: the rectangles of `regions.placements`
 
     @staticmethod
     def of(threat: Threat, footprint: Footprint, every: bool) -> "Placements":
@@ -55,7 +55,7 @@ def weakest_placements(leads: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def first_where_steep(leads: Tensor, gains: Tensor) -> Tensor:
-    """Leads [b k n] in their order, of placements with equal leads those with the larger gain [b n] first; int64."""
+    """Leads [b k n] in their order; among equal leads, placements with a larger gain [b n] come first; int64."""
     rank = gains.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     away = leads == torch.iinfo(leads.dtype).max  # what is no rival stays out of the way
     return torch.where(away, torch.iinfo(torch.int64).max, leads.long() * gains.shape[1] + rank[:, None])
@@ -64,7 +64,7 @@ def first_where_steep(leads: Tensor, gains: Tensor) -> Tensor:
 def paper_leads(scores: IntegerScores, predicted: Tensor, regions: Regions) -> Tensor:
     """Σ_{(i,j) ∉ R(l)} Δ_c, [b k n]: App. A.2 starts where this is least.
 
-    It argues with Δ = -1 in all of R(l), yet does not subtract the size of R(l): where footprints differ in size this
+    It argues with Δ = -1 in all of R(l), yet does not subtract the size of R(l): if footprints differ in size, this
     is not the weakest placement of Condition 3.2.
     """
     left = outside(scores.values, regions)

@@ -1,4 +1,4 @@
-"""What an attack is told and what it sees."""
+"""How hard an attack tries, and what it sees of a defense."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,11 +28,11 @@ class Attackable(Protocol):
 
 @dataclass(frozen=True)
 class AttackSettings:
-    """How hard to try; the defaults are those of App. A.2 but for the placement and the target.
+    """How hard to try; the defaults are those of App. A.2, except for the placement and the target.
 
     Differs from the paper: it starts where Σ_{(i,j) ∉ R(l)} Δ is least, which is not where Condition 3.2 is weakest,
     and fixes the class that is closest there; we start where the rule's own certificate is weakest, against whichever
-    class is closest. `paper_place` and `fixed_target` give the paper's way.
+    class is closest. `paper_place` and `fixed_target` do as the paper does.
     """
 
     steps: int = 100

@@ -6,8 +6,8 @@ every score in R(l) sees pixels of the window only, so the zeros that pad the wi
 At the border of the image the window ends where the image ends, and its padding is the real one. The scores in R(l)
 are then put into the clean map. A 5x5 patch under receptive field 7 needs 17x17 of 32x32 pixels.
 
-Of ablations those in R(l) are run, each on its own whole ablated image; the others keep their clean scores. Other
-networks (larger stride, brought by the user) are run on whole images, and their whole maps are used.
+For ablations, only those in R(l) are run, each on its own whole ablated image; the others keep their clean scores.
+Other networks (larger stride, brought by the user) run on whole images, and their whole maps are used.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from bagcert.threats.threat import Size
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """For n attacks whose patches have one size: where each window lies, and what may change in it."""
+    """For n attacks with patches of one size: where each window lies, and what may change in it."""
 
     pixels: Tensor  # int64 [n hw]: the window's pixels in the flat image
     size: Size
@@ -59,7 +59,7 @@ class Windows:
         return put(changed, self.pixels, images)
 
     def logits(self, scorer: Scorer, windows: Images) -> Tensor:
-        """What decides the scores in R(l), as a map; of a piecewise scorer outside R(l), anything."""
+        """What decides the scores in R(l), as a map; for a piecewise scorer, anything outside R(l)."""
         if self.cropped:
             return scorer.window_logits(windows, self.pixels)
         return scorer.logits_at(windows, self.reached.flatten(1)) if self.piecewise else scorer.logits(windows)

@@ -11,7 +11,7 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def need_onnx() -> None:
-    """Refuse in one line where a package is missing; modules that import them are imported after this call."""
+    """Refuse in one line if a package is missing; modules that import them are imported after this call."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A defense as one ONNX graph, from pixels to certificates: what runs it needs nothing of ours.
+"""A defense as one ONNX graph, from pixels to certificates; running it needs none of our code.
 
 Images that have a problem (`bagcert.onnx.pixels`) get no class and no certificate, whatever their scores are.
 """
@@ -21,7 +21,7 @@ from bagcert.onnx.rule_graphs import GRAPHS, ScoreValues
 from bagcert.rules import ABSTAIN, Rule
 from bagcert.threats import Regions
 
-IR_VERSION = 10  # the one of OPSET's time, so that any onnxruntime that knows the operators reads the file
+IR_VERSION = 10  # as old as OPSET, so that any onnxruntime that knows the operators can read the file
 OUTPUTS = {
     "class": "the class by the rule's own inference; -1 if the image has a problem",
     "certified": "no patch of the threat, anywhere, changes the class; false if the image has a problem",
@@ -35,7 +35,7 @@ OUTPUTS = {
 
 @dataclass(frozen=True)
 class ScoreKind:
-    """What the rule is told of the scores before it sees any: classes, bounds, guard band."""
+    """What the rule knows about the scores before it sees any: classes, bounds, guard band."""
 
     classes: int
     bounds: tuple[int, int]
@@ -47,7 +47,7 @@ class ScoreKind:
         return ["rule/problem", "rule/values", *(["rule/low", "rule/high"] if self.guarded else [])]
 
     def integer(self, cells: int) -> "np.dtype[np.signedinteger]":
-        """A type that holds every sum over so many cells, for any scores within the bounds: see `read_scores`."""
+        """A type that holds every sum over this many cells, for any scores within the bounds: see `read_scores`."""
         largest = max(abs(bound) for bound in self.bounds) + self.slack
         return np.dtype(np.int32 if 8 * cells * largest < 2**31 else np.int64)
 
@@ -61,7 +61,7 @@ def certificate_model(rule: Rule, regions: Regions, kind: ScoreKind) -> onnx.Mod
     graph = Graph(kind.integer(regions.grid[0] * regions.grid[1]))
     problem, *maps = (graph.named(name) for name in kind.inputs)
     fine = problem.equals(np.array(FINE))
-    # Without any evidence the rule itself proves nothing, nor does whoever reads the scores.
+    # Without evidence neither the rule nor whoever reads the scores can prove anything.
     shown = [graph.op("Where", graph.wider(fine, 1, 2, 3), each, np.array(0, np.int32)) for each in maps]
     given = [graph.cast(each, graph.integer) for each in shown]
     scores = ScoreValues(*(given if kind.guarded else given * 3))

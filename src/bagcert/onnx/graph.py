@@ -77,11 +77,11 @@ class Graph:
         return self.op(kind, value, np.array(axes), keepdims=int(keep))
 
     def first(self, kind: str, value: Value, axis: int) -> Value:
-        """ArgMax or ArgMin along an axis; of equals the first, as everywhere."""
+        """ArgMax or ArgMin along an axis; the first of equals, as everywhere."""
         return self.op(kind, value, axis=axis, keepdims=0, select_last_index=0)
 
     def wider(self, value: Value, *axes: int) -> Value:
-        """With axes of length 1 put in."""
+        """With axes of length 1 inserted."""
         return self.op("Unsqueeze", value, np.array(axes))
 
     def shaped(self, value: Value, *shape: int) -> Value:
@@ -91,7 +91,7 @@ class Graph:
     def for_each(self, stacks: Sequence[Value], run: Body, shape: Sequence[int], results: Sequence[Any]) -> list[Value]:
         """Run a body on each entry of some stacks [b ...] in turn, and stack its results, whose types are given.
 
-        So whatever the body holds is held for one entry at a time.
+        So memory holds what the body needs for one entry at a time.
         """
         outer, self.nodes = self.nodes, []
         names = [f"rule/each_{index}" for index in range(len(stacks))]

@@ -1,4 +1,4 @@
-"""The guard band of an exported graph: how far its scores may be off and its certificates still hold."""
+"""The guard band of an exported graph: how far its scores may be off while its certificates still hold."""
 
 from dataclasses import dataclass
 

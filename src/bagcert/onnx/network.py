@@ -69,7 +69,7 @@ def network_model(
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without the exporter's notes on packages and steps that it does without here."""
+    """Silence the exporter's notes on packages and steps that are not needed here."""
     logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [log.level for log in logs]
     for log in logs:

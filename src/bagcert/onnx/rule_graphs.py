@@ -1,9 +1,9 @@
-"""The rules as graphs: from integer scores to class, lead and weakest place, by the formulas of `bagcert.rules`.
+"""The rules as graphs: from integer scores to class, lead and weakest region, by the formulas of `bagcert.rules`.
 
 Double masking is exact, one image at a time. All pairs of masks would be two million sums per image. The graph searches
 what can matter, as the rule does: the rows (rival, first mask) that a second mask might bring below the least lead
-known are picked by NonZero, and only those are searched over all second masks. Running image by image bounds what is
-held by the rows of one image.
+known are picked by NonZero, and only those are searched over all second masks. Running image by image keeps only the
+rows of one image in memory.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def largest_region(
     least = graph.wider(sums.total(scores.low), -1)
     taken = 2 * (bounds[1] - bounds[0]) * int(size)
     lead, rival = weakest(graph, lead_over_rivals(graph, least, most, predicted, classes) - taken, classes)
-    return RuleAnswers(predicted, lead, rival % np.array(1) + np.array(int(place)))  # the same place for every image
+    return RuleAnswers(predicted, lead, rival % np.array(1) + np.array(int(place)))  # the same region for every image
 
 
 def every_region(
@@ -124,14 +124,14 @@ def least_lead(
 ) -> tuple[Value, Value]:
     """The least lead of one image over rivals and pairs of masks, and the first mask where it is.
 
-    A second mask takes away at most the heaviest window of Δ⁺. Where a lead under one mask is larger by more than that
-    than what one greedy pair leaves, no second mask matters.
+    A second mask takes away at most the heaviest mask of Δ⁺. If a lead under one mask exceeds what one greedy pair
+    leaves by more than that, no second mask matters.
     """
     delta = graph.op("Gather", low, predicted, axis=0) - high  # k i j
     itself = graph.wider(predicted, 0, 1).equals(np.arange(classes)[:, None])
     leads = graph.op("Where", itself, int(np.iinfo(graph.integer).max), masks.outside(delta, rank=3))  # k n
     heaviest = graph.reduce("ReduceMax", masks.inside(graph.op("Max", delta, 0), rank=3), -1, keep=True)
-    under = graph.reduce("ReduceMin", leads, 0)  # n: what each first mask leaves, so far without a second one
+    under = graph.reduce("ReduceMin", leads, 0)  # n: what each first mask leaves, without a second one
 
     rival = graph.wider(graph.first("ArgMin", graph.reduce("ReduceMin", leads, 1), 0), 0)
     first = graph.wider(graph.first("ArgMin", under, 0), 0)

@@ -1,4 +1,4 @@
-"""Derandomized smoothing (Levine & Feizi 2020): a classifier sees one small part of the image after the other."""
+"""Derandomized smoothing (Levine & Feizi 2020): a classifier sees the image one small part at a time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from bagcert.scorers.steps import SoftmaxStep, ThresholdStep
 from bagcert.shapes import Images, Scores
 from bagcert.threats import Footprint
 
-# Ablated images in one pass; 1,024 block ablations of a whole batch are never held together.
-# On two cores 64 or 128 a pass ran about 1.6 times as fast as 512.
+# Ablated images per pass; 1,024 block ablations of a whole batch are never in memory at once.
+# On two cores, 64 or 128 per pass run about 1.6 times as fast as 512.
 ABLATED_AT_ONCE = {"cpu": 2**7, "cuda": 2**13}
 
 
@@ -25,7 +25,7 @@ ABLATED_AT_ONCE = {"cpu": 2**7, "cuda": 2**13}
 class AblationConfig(NetworkConfig):
     """What an ablation keeps, how its classifier votes, and the classifier; the defaults are the paper's for CIFAR-10.
 
-    As many kept rows as the image has make column smoothing, as many columns row smoothing, fewer of both block
+    Keeping all rows is column smoothing, keeping all columns is row smoothing, and keeping fewer of both is block
     smoothing.
     """
 
@@ -51,17 +51,17 @@ class AblationConfig(NetworkConfig):
 
 
 class AblationScorer(BuiltScorer):
-    """One score map entry for each ablation: what the classifier says of the image with all but a few pixels ablated.
+    """One score map entry per ablation: what the classifier says about the image with all but a few pixels ablated.
 
     An ablated pixel is 0 in all of (x, 1 - x), so that black differs from ablated. The kept part starts at the entry's
     own row and column and wraps around the border; a patch reaches the ablations that keep any of its pixels
-    (`Footprint.ablation`), and no others: the classifier is given nothing else of the image.
+    (`Footprint.ablation`), and no others: the classifier sees nothing else of the image.
 
-    Any rule works on these votes; the paper's is `largest-region`, but for ties.
+    Any rule works on these votes; the paper's is `largest-region`, except for ties.
     """
 
-    traceable: ClassVar[bool] = False  # its classifier mixes all it is shown, which is one ablation
-    alike: ClassVar[bool] = True  # to columns all rows look alike
+    traceable: ClassVar[bool] = False  # its classifier mixes everything it sees, which is one ablation
+    alike: ClassVar[bool] = True  # column smoothing does not tell rows apart
     piecewise: ClassVar[bool] = True
     trains: ClassVar[str] = LOGITS
     config: AblationConfig
@@ -105,10 +105,10 @@ class AblationScorer(BuiltScorer):
         return blank.scatter(2, ablations[:, None].expand_as(found), found).view(*found.shape[:2], *self.footprint.grid)
 
     def logits_of(self, images: Images, ablations: Tensor) -> Tensor:
-        """The logits of some ablations, numbered row by row: [n], or [b n] for each image its own, to [b k n].
+        """The logits of some ablations, numbered row by row: [n], or [b n] with its own per image, to [b k n].
 
-        Piece by piece; gradients run each piece again instead of keeping it. A graph has no pieces: its images are not
-        counted yet.
+        Piece by piece; gradients run each piece again instead of keeping it. An exported graph has no pieces, since the
+        number of its images is not known yet.
         """
         if torch.compiler.is_exporting():
             return self._ablated(images, ablations)

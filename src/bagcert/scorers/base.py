@@ -13,7 +13,7 @@ from bagcert.scorers.steps import ScoreStep
 from bagcert.shapes import Images, Scores
 from bagcert.threats import Footprint, Threat
 
-SCORES, LOGITS, MARGINS = "scores of regions", "logits of whole images", "margins"  # that a loss may read
+SCORES, LOGITS, MARGINS = "scores of regions", "logits of whole images", "margins"  # what a loss may read
 
 
 class Scorer(nn.Module, ABC):
@@ -21,21 +21,21 @@ class Scorer(nn.Module, ABC):
 
     footprint: Footprint  # which scores a patch can reach
     step: ScoreStep
-    own_type: ClassVar[str] = ""  # what scores are computed in, where that is not for the caller to say
+    own_type: ClassVar[str] = ""  # what scores are computed in, if the caller cannot choose
     views: ClassVar[bool] = False  # scores are those of `bagcert.scorers.views`; logits only steer attacks
     traceable: ClassVar[bool] = True  # its layers, followed one by one, keep positions apart
     alike: ClassVar[bool] = False  # many placements reach the same scores
     piecewise: ClassVar[bool] = False  # `logits_at` runs only what is asked for
     croppable: bool = False  # `window_logits` scores part of an image as the whole image would
-    channels: int | None = None  # of the images that it takes; None: any number
+    channels: int | None = None  # of its images; None: any number
 
     @property
     def passes(self) -> int:
-        """How often a network is run for one image; networks side by side are one."""
+        """Forward passes per image; networks side by side count as one."""
         return 1
 
     def reach(self) -> dict[str, Any]:
-        """What makes the footprint, in numbers that rows keep (`stored_reach` reads them); {}: not known."""
+        """What makes the footprint, as numbers that rows keep (`stored_reach` reads them); {} if unknown."""
         return {}
 
     def window_logits(self, windows: Images, pixels: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class Scorer(nn.Module, ABC):
         raise UsageError("This network takes whole images only. It cannot score parts of one.")
 
     def logits_at(self, images: Images, wanted: Tensor) -> Tensor:
-        """The logits [b k i j], of which only those at `wanted`, bool [b ij], need be right."""
+        """The logits [b k i j]; only those at `wanted`, bool [b ij], need to be right."""
         return self.logits(images)
 
     @abstractmethod
@@ -64,11 +64,11 @@ class Scorer(nn.Module, ABC):
         return self.integers(images)
 
     def integers(self, images: Images) -> Scores:
-        """What `scores` hands out, of a network known to be in evaluation mode."""
+        """What `scores` returns, for a network known to be in evaluation mode."""
         return self.step.fixed(self.logits(images))
 
     def facing(self, threat: Threat) -> "Scorer":
-        """This network as it looks at images under that threat: itself, unless what it looks at depends on it."""
+        """The network to use against that threat: itself, unless what it looks at depends on the threat."""
         return self
 
 
@@ -87,14 +87,14 @@ class BuiltScorer(Scorer):
     """A scorer that its config rebuilds: what training makes, and what a run folder holds."""
 
     config: NetworkConfig
-    trains: ClassVar[str] = SCORES  # what it gives to the loss in training
+    trains: ClassVar[str] = SCORES  # what its forward pass returns in training
 
     @property
     def channels(self) -> int:  # type: ignore[override]
         return self.config.channels
 
     def begin_step(self, progress: float) -> None:
-        """Told before each training step which share of all steps is done."""
+        """Called before each training step with the share of all steps that is done."""
 
 
 class Logits(nn.Module):
@@ -130,6 +130,6 @@ class Normalize(nn.Module):
 
 
 def conv_norm(before: int, after: int, kernel: int, stride: int) -> tuple[nn.Module, nn.Module]:
-    """A convolution that keeps the size of the map (but for its stride), and the batch norm after it."""
+    """A convolution that keeps the size of the map (except for its stride), and the batch norm after it."""
     conv = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
     return conv, nn.BatchNorm2d(after)

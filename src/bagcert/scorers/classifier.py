@@ -1,4 +1,4 @@
-"""A whole-image classifier: what rival defenses show many ablated or masked copies of an image to."""
+"""A whole-image classifier, to which rival defenses show many ablated or masked copies of an image."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class ClassifierShape:
 class Classifier(nn.Module):
     """From images [b c h w] to logits [b k]: a 3x3 stem, stages of residual blocks, the mean over the image, a head.
 
-    Its blocks and its pooling look at the whole image. It is therefore no scorer by itself; what it is shown decides
+    Its blocks and its pooling look at the whole image. So it is not a scorer by itself; what it is shown decides
     what a patch can reach.
     """
 

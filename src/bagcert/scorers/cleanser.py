@@ -1,4 +1,4 @@
-"""PatchCleanser (Xiang et al. 2022): a classifier of whole images, shown each image under all pairs of masks."""
+"""PatchCleanser (Xiang et al. 2022): a whole-image classifier that sees each image under all pairs of masks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from bagcert.scorers.classifier import Classifier, ClassifierShape
 from bagcert.scorers.views import HidingConfig, HidingScorer
 from bagcert.shapes import Images, Scores
 
-MASKED_AT_ONCE = {"cpu": 2**9, "cuda": 2**13}  # masked images in one pass
+MASKED_AT_ONCE = {"cpu": 2**9, "cuda": 2**13}  # masked images per pass
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class CleanserScorer(HidingScorer):
     With the rule `unanimous` this is PatchCleanser's inference: the class on which all single masks agree; else that of
     a mask which keeps it with every second one; else the majority of the single masks, the lowest class on ties. Its
     certificate, two-mask correctness, asks that all pairs give one class. Ours asks it of the pairs of one mask around
-    each placement, by the same proof; so it certifies all that theirs does.
+    each placement, by the same proof; so it certifies everything that theirs does.
     """
 
     trains: ClassVar[str] = LOGITS
@@ -89,7 +89,7 @@ class CleanserScorer(HidingScorer):
         return self.classifier(shown).float()[:, :, None, None]  # type: ignore[no-any-return]
 
     def logits(self, images: Images) -> Tensor:
-        """Under each single mask, [b k n 1]: their majority is what answers first."""
+        """Under each single mask, [b k n 1]: the inference asks these first."""
         masks = self.hidden.masks(torch.arange(len(self.hidden), device=images.device))
         shown = self._masked(images[:, None], masks)  # b n c h w
         logits: Tensor = self.classifier(shown.flatten(0, 1))

@@ -14,11 +14,11 @@ from bagcert.shapes import Images, Scores
 
 @dataclass(frozen=True)
 class EnsembleConfig(ResidualConfig):
-    """So many networks of the same shape, from different random weights."""
+    """Several networks of the same shape, from different random weights."""
 
     name: ClassVar[str] = "ensemble"
     members: int = 3
-    mirrored: bool = False  # outside of training, each also scores the mirror image: twice the arithmetic
+    mirrored: bool = False  # outside training, each member also scores the mirror image: twice the arithmetic
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -35,10 +35,10 @@ class EnsembleConfig(ResidualConfig):
 
 
 class EnsembleScorer(ResidualScorer):
-    """A residual network and others beside it: one score map, the score step of their mean logits.
+    """Residual networks with one score map: the score step of their mean logits.
 
     Members of one shape have one footprint, and a mean of logits depends on no pixel that none of them sees: R(l) is
-    that of one member. In training each member is given to the loss by itself, so that they err differently.
+    that of one member. In training the loss sees each member by itself, so that they err differently.
 
     `mirrored` adds the logits of the mirror image, mirrored back. With stride 1 and as much padding on the left as on
     the right, the score in column j of w sees the columns j - r to j + r. What comes back to column j from the mirror

@@ -14,9 +14,9 @@ computed radius is at least 1 - γ of the exact one. With |v| <= (1 + 8u)(|c| + 
 (8u + 5γ) |W| (|c| + r) + 3γ |b|, less than what ε adds. ReLU is monotone, and its ends c ± r and the new center and
 radius are off by a few u of the larger end, which 8u covers.
 
-Said plainly: the bound on sums leaves out underflow, and it does not hold for convolutions by Winograd or Fourier
-transforms: this file goes without cuDNN, which has them, and then torch computes float64 convolutions as products
-of matrices. Training takes ε = 0 and float32.
+Two limits: the bound on sums leaves out underflow, and it does not hold for convolutions by Winograd or Fourier
+transforms. So this file does without cuDNN, which has them; torch then computes float64 convolutions as products
+of matrices. Training uses ε = 0 and float32.
 """
 
 from collections.abc import Sequence
@@ -79,10 +79,10 @@ def through(layer: nn.Conv2d | nn.Linear, box: Box, slack: float) -> Box:
 
 
 def least_margins(head: nn.Linear, box: Box, slack: float) -> Tensor:
-    """How far each class stays above each other one whatever the box holds: [n k] features to [n k k], (of, over).
+    """How far each class stays above each other one, whatever the box holds: [n features] to [n k k], (of, over).
 
     The difference of two classes is one linear function, in which what both share cancels: hence |W_a - W_b| r.
-    Where the margin is above 0, the computed logit of the one is above that of the other. With slack the errors of the
+    If the margin is above 0, the computed logit of the one is above that of the other. With slack the errors of the
     logits themselves, ε ((|W_a| + |W_b|)(|c| + r) + |b_a| + |b_b|), are taken off as well.
     """
     weight = head.weight.to(box.center.dtype)
@@ -98,7 +98,7 @@ def least_margins(head: nn.Linear, box: Box, slack: float) -> Tensor:
 
 
 RAMP_POWER = 4  # opened in proportion to time, bounds outrun the weights within 100 steps, and all logits become equal
-BOXES_AT_ONCE = {"cpu": 2**7, "cuda": 2**11}  # images with a hidden rectangle, bounded in one pass
+BOXES_AT_ONCE = {"cpu": 2**7, "cuda": 2**11}  # images with a hidden rectangle, bounded per pass
 
 
 @dataclass(frozen=True)
@@ -135,15 +135,15 @@ class IntervalScorer(HidingScorer):
     """View l counts, for each class, the rivals it provably beats whatever the pixels in rectangle l are.
 
     The pixels of l become the whole range [0, 1], and bounds follow that box through the network. The view that hides
-    nothing counts the rivals that a class beats in the plain logits, the lowest index on ties: just one class, the
-    network's answer, beats all.
+    nothing counts the rivals that a class beats in the plain logits, the lowest index on ties: exactly one class,
+    the network's answer, beats all.
 
     Unanimous views agree: the image itself lies in the box of every view, so a class that provably beats all rivals
     there beats them in the plain logits. Hence the rule `unanimous` always predicts the plain argmax, and its
     certificate is Chiang's, for the class predicted: positive margins over all rivals, at every placement.
 
     Bounds and logits are computed in float64, and bounds are widened so that they hold what float64 computes, not only
-    what real numbers would give: `boxes.py` has the proof. They do not depend on the batch or the order of sums.
+    what real numbers would give: the proof heads this file. They do not depend on the batch or the order of sums.
     """
 
     own_type: ClassVar[str] = "float64"
@@ -174,7 +174,7 @@ class IntervalScorer(HidingScorer):
 
     @property
     def passes(self) -> int:
-        """An interval pass, which carries two numbers for each, is one."""
+        """An interval pass counts as one, though it carries two numbers per value."""
         return len(self.hidden) + 1
 
     @property

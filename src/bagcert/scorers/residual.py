@@ -36,7 +36,7 @@ def shake(first: Tensor, second: Tensor) -> Tensor:
     return mixed
 
 
-# App. A.1.1: kernel of each block by receptive field, CIFAR-10, stride 1 throughout.
+# App. A.1.1: the kernel of each block, by receptive field, for CIFAR-10; every stride is 1.
 CIFAR_KERNELS = {
     5: (3, 1, 1, 1, 1, 1, 1, 1),
     7: (3, 1, 3, 1, 1, 1, 1, 1),
@@ -109,9 +109,9 @@ class ResidualConfig(NetworkConfig):
 
 
 class ResidualScorer(BuiltScorer):
-    """The region scorer of App. A.1: batch norm and ReLU after all convolutions but the last.
+    """The region scorer of App. A.1: batch norm and ReLU after every convolution except the last.
 
-    ImageNet networks have one path per block: the paper does not say, but uses no shake-shake there.
+    ImageNet networks have one path per block. The paper does not say so, but uses no shake-shake there.
 
     With `positions`, a region also knows where in the image it lies: a learned vector is added at each position. It is
     the same for every image, so a score still depends on no pixel outside its receptive field, and R(l) holds.

@@ -104,8 +104,8 @@ class TanhStep(ScoreStep):
 class ReluStep(ScoreStep):
     """Evidence of at least 0, as PatchGuard's masking needs it: max(x, 0); integers saturate at 64.0.
 
-    The loss sees softplus instead, log(1 + exp(x)), which is at most 0.7 more. Trained through max(x, 0) itself a class
-    without evidence anywhere would never learn.
+    The loss sees softplus instead, log(1 + exp(x)), which is at most 0.7 more. Trained through max(x, 0) itself, a
+    class without evidence anywhere would never learn.
     """
 
     name = "relu"
@@ -157,7 +157,7 @@ class LogitStep(ScoreStep):
 
 
 class CountStep(ScoreStep):
-    """Of views that count: the counts as they are. What steers an attack are logits, as they are."""
+    """For views that count: the counts themselves. Attacks are steered by plain logits."""
 
     name = "count"
     unit = 1

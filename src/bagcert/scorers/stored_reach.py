@@ -1,4 +1,4 @@
-"""What makes a footprint, as rows keep it, and back: one function to read each key that some scorer's `reach` has."""
+"""What makes a footprint, as rows keep it, and how to read it: one function per key that some scorer's `reach` has."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -81,9 +81,9 @@ def flags(found: list[list[int]], size: int) -> Tensor:
 
 
 class HidingConfig(NetworkConfig):
-    """Of a network whose views hide rectangles."""
+    """The config of a network whose views hide rectangles."""
 
-    patch: tuple[int, int]  # that it is trained against; a defense hides the patches of its own threat
+    patch: tuple[int, int]  # trained against this one; a defense hides the patches of its own threat
     masks: int  # at most, along each axis
 
 
@@ -122,8 +122,8 @@ class HidingScorer(BuiltScorer):
     @property
     @abstractmethod
     def questions(self) -> int:
-        """How many each view decides."""
+        """How many questions each view decides."""
 
     @abstractmethod
     def counts(self, images: Images) -> Tensor:
-        """How many each view decides for each class, [b k views]; the last view hides nothing."""
+        """How many questions each view decides for each class, [b k views]; the last view hides nothing."""

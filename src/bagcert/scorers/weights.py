@@ -45,7 +45,7 @@ LEVELS = 127
 
 
 def rounded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as they are stored. Certificates are those of the weights that come back, not of these."""
+    """The tensors as they are stored. Certificates hold for the weights that come back, not for these."""
     stored: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if not value.is_floating_point():
@@ -63,7 +63,7 @@ def rounded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse, but for what rounding took; tensors that were stored whole stay as they are."""
+    """The inverse of `rounded`, except for the rounding; tensors stored as they are stay as they are."""
     scales = {name.removesuffix(SCALE): value for name, value in stored.items() if name.endswith(SCALE)}
     matrices = {name: value for name, value in stored.items() if value.dtype == torch.int8}
     fits = scales.keys() == matrices.keys() and all(
@@ -121,7 +121,7 @@ def read_scorer(table: object) -> BuiltScorer:
 
 
 def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
-    """A saved scorer, on the CPU, in evaluation mode, and its config.json. Files that are not whole are refused."""
+    """A saved scorer, on the CPU, in evaluation mode, and its config.json. Incomplete files are refused."""
     weights, config = folder / WEIGHTS, folder / CONFIG
     if not config.is_file() or not weights.is_file():
         more = " Its training is not finished: bagcert train ... --resume" if (folder / CHECKPOINT).exists() else ""

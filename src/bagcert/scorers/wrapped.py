@@ -1,4 +1,4 @@
-"""Bring your own network: it is traced, its trace is checked and run, and its scores are made integers."""
+"""Bring your own network: it is traced, the trace is checked and run, and its scores become integers."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -39,7 +39,7 @@ class WrappedScorer(Scorer):
         return scores
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
-        """Moved to another device or type, the network is traced there: its code may do something else there."""
+        """Trace the network again on another device or type: its code may do something else there."""
         before = form(self.module)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if form(self.module) != before:
