@@ -28,7 +28,7 @@ import typer
 from torch import Tensor
 
 import bagcert
-from bagcert.audit.programs import prepare
+from bagcert.audit.backends import prepare
 from bagcert.data import load_dataset
 from bagcert.defense import Defense, card
 from bagcert.files import read_json, write_atomically

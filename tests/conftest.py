@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from bagcert.data import cifar10
 from bagcert.data.base import data_folder
-from bagcert.data.fetch import TARBALL, fetch_cifar10
+from bagcert.data.cifar10_sources import TARBALL, fetch_cifar10
 from bagcert.errors import UsageError
 from tests.data.tiny_cifar10 import TINY_RECORDS, TinyCifar10, make_tiny_cifar10
 
@@ -38,8 +38,10 @@ def tiny_cifar10(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TinyCifar10
     for name, content in tiny.batches.items():
         monkeypatch.setitem(cifar10.MD5, name, hashlib.md5(content).hexdigest())
     monkeypatch.setattr(cifar10, "BATCH_BYTES", TINY_RECORDS * cifar10.RECORD)
-    monkeypatch.setattr("bagcert.data.fetch.TARBALL_MD5", hashlib.md5(tiny.tarball()).hexdigest())
-    monkeypatch.setattr("bagcert.data.fetch.URL", f"http://127.0.0.1:9/{TARBALL}")  # the discard port: refused
+    monkeypatch.setattr("bagcert.data.cifar10_sources.TARBALL_MD5", hashlib.md5(tiny.tarball()).hexdigest())
+    monkeypatch.setattr(  # a refused port
+        "bagcert.data.cifar10_sources.URL", f"http://127.0.0.1:9/{TARBALL}"
+    )  # the discard port: refused
     monkeypatch.setenv("BAGCERT_DATA", str(tmp_path / "usual"))
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

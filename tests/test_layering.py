@@ -14,13 +14,13 @@ PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 # The modules beside the packages, and what each may import.
 MODULES = {
     "errors": set(),
-    "shapes": set(),
+    "tensors": set(),
     "distributed": set(),
     "program": {"errors"},
     "files": {"errors"},
     "config": {"errors"},
     "certify": {"errors", "threats", "rules"},
-    "defense": {"errors", "files", "program", "shapes", "threats", "rules", "scorers", "attacks"},
+    "defense": {"errors", "files", "program", "tensors", "threats", "rules", "scorers", "attacks"},
 }
 OUTSIDE = {"__init__", "__main__"}  # they may import everything, and nobody imports them
 

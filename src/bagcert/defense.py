@@ -16,7 +16,7 @@ from bagcert.program import BATCH_SIZE, Program, find_device, full_batches
 from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.weights import CONFIG, load_scorer
-from bagcert.shapes import Images, Labels
+from bagcert.tensors import Images, Labels
 from bagcert.threats import Regions, Threat, parse_threat
 
 

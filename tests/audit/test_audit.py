@@ -11,9 +11,9 @@ from bagcert.attacks import attack
 from bagcert.attacks.placements import Placements
 from bagcert.audit import Audit, audit
 from bagcert.audit.audit import band
+from bagcert.audit.backends import arithmetic, prepare
 from bagcert.audit.checks import REPEATS, Difference, behavior
 from bagcert.audit.patches import QUICK, adversarial
-from bagcert.audit.programs import arithmetic, prepare
 from bagcert.audit.report import to_object
 from bagcert.defense import Defense
 from bagcert.errors import UsageError

@@ -13,9 +13,9 @@ from bagcert.rules import Certificate, EveryRegion, IntegerScores, Rule
 from bagcert.rules.rule import weakest
 from bagcert.rules.sums import sums
 from bagcert.scorers.base import BuiltScorer, NetworkConfig
+from bagcert.scorers.footprint_table import layer_table
 from bagcert.scorers.steps import ScoreStep, score_step
-from bagcert.scorers.stored_reach import layer_table
-from bagcert.shapes import Images, Scores
+from bagcert.tensors import Images, Scores
 from bagcert.threats import Footprint, Layer, Regions, RegionThreat, Threat
 from bagcert.threats.threat import Size
 from bagcert.training.run import RunFolder, save_run

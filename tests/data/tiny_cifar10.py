@@ -12,7 +12,7 @@ from PIL import Image
 from rich.progress import Progress
 
 from bagcert.data import cifar10
-from bagcert.data.fetch import fetch_cifar10
+from bagcert.data.cifar10_sources import fetch_cifar10
 
 TINY_RECORDS = 20  # a batch; the real ones have 10,000
 

@@ -86,7 +86,7 @@ def test_its_own_masks_are_not_looked_up_again(
     def refuse(*_: object) -> Tensor:
         raise AssertionError("the cover of the masks by themselves was computed")
 
-    monkeypatch.setattr("bagcert.rules.masking.covering", refuse)
+    monkeypatch.setattr("bagcert.rules.masking_rule.covering", refuse)
     defense.certify(images)
 
 

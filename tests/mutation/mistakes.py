@@ -26,7 +26,7 @@ MISTAKES = {
         f"{ORACLE}[0]",
     ),
     "the second mask is forgotten": (
-        "rules/masking.py",
+        "rules/masking_rule.py",
         "return outside(rest, masks)",
         "return outside(rest, masks)[..., :1]",
         f"{ORACLE}[0]",
@@ -44,7 +44,7 @@ MISTAKES = {
         f"{ORACLE}[0]",
     ),
     "any mask will do for a smaller patch": (
-        "rules/masking.py",
+        "rules/masking_rule.py",
         "== regions.sizes[:, None]",
         "<= regions.sizes[:, None]",
         "tests/rules/test_bad_input.py::test_threats_that_do_not_fit",

@@ -14,8 +14,8 @@ from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe
 from bagcert.rows.shipping import PATCHES, evaluations_for, ship
 from bagcert.rows.write import Plan, write_rows
+from bagcert.scorers.footprint_table import read_footprint
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
-from bagcert.scorers.stored_reach import read_footprint
 from bagcert.scorers.weights import load_scorer, restored, rounded
 from bagcert.training.run import RunFolder, save_run
 from tests.rows.digit_runs import DIGITS, SMALL, save_view_run

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bagcert.certify import certify_scores
-from bagcert.rules import EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, masking, rule, trimmed_sum
+from bagcert.rules import EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, masking_rule, rule, trimmed_sum
 from bagcert.threats import Footprint, parse_threat, regions
 from tests.rules import slow
 from tests.rules.slow import Map, Region
@@ -273,7 +273,7 @@ def test_pieces_of_any_size_give_the_same_answers(cells: int, monkeypatch: pytes
     cases += [(TwoMask(masks), shapes, "1x2"), (Masked("1/3", masks), shapes, "1x2")]
     whole = [certify_scores(maps, patch, rule=one, footprint=footprint) for one, footprint, patch in cases]
     monkeypatch.setitem(rule.CHUNK_CELLS, "cpu", cells)
-    monkeypatch.setitem(masking.ROW_CELLS, "cpu", cells)
+    monkeypatch.setitem(masking_rule.ROW_CELLS, "cpu", cells)
     monkeypatch.setattr(regions, "CACHED_CELLS", cells)
     for (one, footprint, patch), expected in zip(cases, whole, strict=True):
         for exact in (True, False):

@@ -1,6 +1,6 @@
 """Patch attacks on defenses: what no certificate may lose to, and how far the rest holds.
 
-May import: errors, program, rules, scorers, shapes, threats.
+May import: errors, program, rules, scorers, tensors, threats.
 """
 
 from bagcert.attacks.attack import Attacked, attack

@@ -13,7 +13,7 @@ from bagcert.attacks.windows import Windows, window_size
 from bagcert.errors import UsageError
 from bagcert.program import at_once
 from bagcert.rules import Certificate, IntegerScores
-from bagcert.shapes import Images, Labels, Scores
+from bagcert.tensors import Images, Labels, Scores
 
 # Pixels of all windows run at once; on a GPU the gradients of the paper's network of width 768 then take about 16 GB.
 PIXELS_AT_ONCE = {"cpu": 2**13, "cuda": 2**16}

@@ -9,7 +9,7 @@ from bagcert.attacks.goals import Goal
 from bagcert.attacks.settings import Attackable, AttackSettings
 from bagcert.attacks.windows import Windows
 from bagcert.rules import read_scores
-from bagcert.shapes import Images, Scores
+from bagcert.tensors import Images, Scores
 from bagcert.threats import Regions
 
 

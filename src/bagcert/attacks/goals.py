@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.rules import EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, Unanimous
-from bagcert.rules.masking import second_masks
+from bagcert.rules.masking_rule import second_masks
 from bagcert.rules.rule import own
-from bagcert.shapes import Scores
+from bagcert.tensors import Scores
 from bagcert.threats import Regions
 
 

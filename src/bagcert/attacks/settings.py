@@ -8,7 +8,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, IntegerScores, Rule
 from bagcert.scorers import Scorer
-from bagcert.shapes import Images
+from bagcert.tensors import Images
 from bagcert.threats import Threat
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bagcert.scorers import Scorer
-from bagcert.shapes import Images, Scores
+from bagcert.tensors import Images, Scores
 from bagcert.threats.threat import Size
 
 

@@ -4,16 +4,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bagcert.audit.backends import prepare
 from bagcert.audit.checks import Check, Difference, behavior
 from bagcert.audit.patches import Painted, adversarial, painted
-from bagcert.audit.programs import prepare
 from bagcert.audit.structure import structural_problems
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.onnx.guard import GuardBand
 from bagcert.program import Program
 from bagcert.scorers.steps import IN_LOGITS, ScoreStep
-from bagcert.shapes import Images
+from bagcert.tensors import Images
 
 NO_CURE = "none of the settings tried; a layer of the network leaks, or this machine's arithmetic is not fit for proofs"
 

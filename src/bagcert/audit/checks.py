@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from bagcert.audit.backends import Run
 from bagcert.audit.patches import Painted
-from bagcert.audit.programs import Run
-from bagcert.shapes import Images
+from bagcert.tensors import Images
 
 
 @dataclass(frozen=True)

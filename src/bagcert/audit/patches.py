@@ -10,7 +10,7 @@ from bagcert.attacks import AttackSettings, attack
 from bagcert.attacks.attack import lead_slopes
 from bagcert.attacks.placements import Placements
 from bagcert.defense import Defense
-from bagcert.shapes import Images
+from bagcert.tensors import Images
 
 QUICK = AttackSettings(steps=20, step_size=0.1)  # few, long steps: only the final pixels matter
 

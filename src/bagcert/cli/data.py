@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from typer import Argument, Option
 
 from bagcert.data import SPLITS, Dataset, FolderDataset, FolderSettings, Framing, load_dataset
-from bagcert.data.fetch import fetch_cifar10
+from bagcert.data.cifar10_sources import fetch_cifar10
 from bagcert.errors import UsageError
 
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from bagcert.attacks import AttackSettings
 from bagcert.cli.output import continued, counted, report_unsound, show_certified
-from bagcert.data.fetch import fetch_cifar10
+from bagcert.data.cifar10_sources import fetch_cifar10
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.program import usual_device

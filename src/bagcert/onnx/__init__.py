@@ -1,6 +1,6 @@
 """A defense as one ONNX graph: network, rule and certificate.
 
-May import: defense, errors, rules, scorers, shapes, threats.
+May import: defense, errors, rules, scorers, tensors, threats.
 """
 
 from importlib.util import find_spec

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bagcert.shapes import Images
+from bagcert.tensors import Images
 
 FINE, NOT_FINITE, OUTSIDE = range(3)
 PROBLEMS = {FINE: "none", NOT_FINITE: "a pixel is NaN or infinite", OUTSIDE: "a pixel lies outside 0..1"}

@@ -18,7 +18,7 @@ from bagcert.rows.format import Evaluation
 from bagcert.rows.header import framed_dataset
 from bagcert.rows.stored_scores import ScoreFiles, scores_folder
 from bagcert.rules import Certificate
-from bagcert.scorers.stored_reach import read_footprint
+from bagcert.scorers.footprint_table import read_footprint
 from bagcert.threats import Footprint, RegionThreat
 from bagcert.threats.threat import bounding_box
 

@@ -13,7 +13,7 @@ from bagcert.defense import Defense
 from bagcert.rows.format import Evaluation, Record
 from bagcert.rules import Certificate, IntegerScores
 from bagcert.rules.largest_square import largest_square, squares
-from bagcert.rules.masking import covered
+from bagcert.rules.masking_rule import covered
 from bagcert.threats import Regions
 
 

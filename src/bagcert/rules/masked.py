@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.rules.masking import MaskingRule, needed_cover, pieces, second_masks
+from bagcert.rules.masking_rule import MaskingRule, needed_cover, pieces, second_masks
 from bagcert.rules.rule import Certificate, own, rivals_only, weakest
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.sums import outside, sums

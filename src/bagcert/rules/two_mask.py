@@ -6,7 +6,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from bagcert.rules.masking import MaskingRule, least_pairs, needed_cover, outside_pairs, pieces, second_masks
+from bagcert.rules.masking_rule import MaskingRule, least_pairs, needed_cover, outside_pairs, pieces, second_masks
 from bagcert.rules.rule import Certificate, own, rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.sums import outside, sums

@@ -1,6 +1,6 @@
 """Networks from images to score maps, score steps, weights on disk: one file per kind, one row in `NETWORKS`.
 
-May import: config, errors, files, program, shapes, threats.
+May import: config, errors, files, program, tensors, threats.
 """
 
 from bagcert.scorers.base import Scorer

@@ -13,7 +13,7 @@ from bagcert.program import at_once
 from bagcert.scorers.base import LOGITS, BuiltScorer, NetworkConfig
 from bagcert.scorers.classifier import Classifier, ClassifierShape
 from bagcert.scorers.steps import SoftmaxStep, ThresholdStep
-from bagcert.shapes import Images, Scores
+from bagcert.tensors import Images, Scores
 from bagcert.threats import Footprint
 
 # Ablated images per pass; 1,024 block ablations of a whole batch are never in memory at once.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bagcert.errors import UsageError
 from bagcert.program import full_precision
 from bagcert.scorers.steps import ScoreStep
-from bagcert.shapes import Images, Scores
+from bagcert.tensors import Images, Scores
 from bagcert.threats import Footprint, Threat
 
 SCORES, LOGITS, MARGINS = "scores of regions", "logits of whole images", "margins"  # what a loss may read

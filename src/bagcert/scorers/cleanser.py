@@ -13,7 +13,7 @@ from bagcert.program import at_once
 from bagcert.scorers.base import LOGITS, Normalize
 from bagcert.scorers.classifier import Classifier, ClassifierShape
 from bagcert.scorers.views import HidingConfig, HidingScorer
-from bagcert.shapes import Images, Scores
+from bagcert.tensors import Images, Scores
 
 MASKED_AT_ONCE = {"cpu": 2**9, "cuda": 2**13}  # masked images per pass
 

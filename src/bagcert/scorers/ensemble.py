@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bagcert.errors import UsageError
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
-from bagcert.shapes import Images, Scores
+from bagcert.tensors import Images, Scores
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from bagcert.errors import UsageError
 from bagcert.program import at_once, full_precision
 from bagcert.scorers.base import MARGINS, Normalize
 from bagcert.scorers.views import HidingConfig, HidingScorer
-from bagcert.shapes import Images, Scores
+from bagcert.tensors import Images, Scores
 
 SLACK = 2.0**-32
 LONGEST_SUM = 2**17

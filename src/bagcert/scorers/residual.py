@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer, NetworkConfig, Normalize, conv_norm
+from bagcert.scorers.footprint_table import layer_table
 from bagcert.scorers.steps import score_step
-from bagcert.scorers.stored_reach import layer_table
-from bagcert.shapes import Images
+from bagcert.tensors import Images
 from bagcert.threats import Footprint, Layer
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import unknown_name
-from bagcert.shapes import Scores
+from bagcert.tensors import Scores
 
 IN_UNITS, IN_LOGITS = "units", "logits"  # a guard band of units around each score, or of logits around 0
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer, NetworkConfig
 from bagcert.scorers.steps import CountStep
-from bagcert.shapes import Images, Scores
+from bagcert.tensors import Images, Scores
 from bagcert.threats import Footprint, Threat
 from bagcert.threats.footprint import Branch
 from bagcert.threats.threat import Size

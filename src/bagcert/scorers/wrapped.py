@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from bagcert.errors import UsageError
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.steps import score_step
-from bagcert.shapes import Images
+from bagcert.tensors import Images
 from bagcert.threats.footprint import IntOrPair, pair
 from bagcert.threats.probe import check_footprint, check_traced, copied
 from bagcert.threats.tracing import example_weight, trace

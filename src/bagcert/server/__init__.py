@@ -1,6 +1,6 @@
 """A model behind HTTP: it takes pictures and returns classes with their proofs (`docs/deploy.md`).
 
-May import: attacks, audit, defense, errors, program, rules, shapes, threats.
+May import: attacks, audit, defense, errors, program, rules, tensors, threats.
 """
 
 from importlib.util import find_spec

@@ -14,7 +14,7 @@ from bagcert.rules import read_scores
 from bagcert.server.limits import Limits
 from bagcert.server.model import Model, facing, to_images
 from bagcert.server.resizing import Pixels
-from bagcert.shapes import Scores
+from bagcert.tensors import Scores
 from bagcert.threats import Threat, parse_threat
 from bagcert.threats.threat import Placement
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bagcert.audit.programs import prepare
+from bagcert.audit.backends import prepare
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.program import Program
@@ -17,7 +17,7 @@ from bagcert.rules import Certificate, IntegerScores, read_scores
 from bagcert.rules.largest_square import largest_square
 from bagcert.server.resizing import Pixels, patch_in_original, source_range, square_in_original
 from bagcert.server.schemas import Answer, Original, Rectangle
-from bagcert.shapes import Images
+from bagcert.tensors import Images
 from bagcert.threats import Threat, parse_threat
 from bagcert.threats.threat import Placement, Size
 

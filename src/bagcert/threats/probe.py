@@ -11,7 +11,7 @@ from bagcert.program import full_precision
 from bagcert.threats.footprint import Footprint
 from bagcert.threats.state import unchanged
 from bagcert.threats.threat import RectangleThreat
-from bagcert.threats.traced import Traced
+from bagcert.threats.traced_network import Traced
 from bagcert.threats.tracing import example_weight
 
 BATCH = 16  # as many images as a defense scores at once

@@ -9,7 +9,7 @@ from bagcert.errors import UsageError, first_line
 from bagcert.threats.footprint import Footprint
 from bagcert.threats.operations import FILLED, HANDLERS, OF_FIRST_ARGUMENT, Seen, arguments
 from bagcert.threats.threat import Size
-from bagcert.threats.traced import Traced
+from bagcert.threats.traced_network import Traced
 
 MOST_IMAGES = 65_535
 MIXES = "mixes them, or is not known not to"

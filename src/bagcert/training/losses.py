@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from bagcert.errors import UsageError
 from bagcert.scorers.base import LOGITS, MARGINS, SCORES
-from bagcert.shapes import Labels, Scores
+from bagcert.tensors import Labels, Scores
 
 
 def box_sums(maps: Tensor, window: tuple[int, int]) -> Tensor:

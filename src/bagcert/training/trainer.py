@@ -12,7 +12,7 @@ from bagcert.data.base import Batch, Dataset, Source, derive_seed
 from bagcert.distributed import World
 from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer, Scorer
-from bagcert.shapes import Images, Labels
+from bagcert.tensors import Images, Labels
 from bagcert.training.losses import LOSSES, Loss
 from bagcert.training.optimizers import set_rates
 from bagcert.training.recipe import Recipe

@@ -10,7 +10,7 @@ import pytest
 from rich.progress import Progress
 
 from bagcert.data import cifar10
-from bagcert.data.fetch import TARBALL
+from bagcert.data.cifar10_sources import TARBALL
 from bagcert.errors import UsageError
 from tests.data.tiny_cifar10 import TinyCifar10, fetch, leftovers
 
@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
 def server(tiny_cifar10: TinyCifar10, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     with Server() as server:
         server.content = tiny_cifar10.tarball()
-        monkeypatch.setattr("bagcert.data.fetch.URL", f"http://127.0.0.1:{server.server_port}/{TARBALL}")
+        monkeypatch.setattr("bagcert.data.cifar10_sources.URL", f"http://127.0.0.1:{server.server_port}/{TARBALL}")
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield server
         server.shutdown()
@@ -173,7 +173,7 @@ def test_one_process_fetches_at_a_time(tmp_path: Path, monkeypatch: pytest.Monke
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return root
 
-    monkeypatch.setattr("bagcert.data.fetch.complete", complete)
+    monkeypatch.setattr("bagcert.data.cifar10_sources.complete", complete)
     assert fetch(tmp_path) == tmp_path
     with (tmp_path / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # free again

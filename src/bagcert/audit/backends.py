@@ -11,7 +11,7 @@ from bagcert.errors import UsageError, first_line
 from bagcert.onnx import need_onnx
 from bagcert.program import Program, full_batches, full_precision
 from bagcert.scorers.base import Logits, Scorer
-from bagcert.shapes import Images
+from bagcert.tensors import Images
 
 Run = Callable[[Images], Tensor]  # images to logits, float32 on the CPU
 
