@@ -1,0 +1,100 @@
+"""Commands in README, docs and recipes exist with their options, and the code of every guide runs."""
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from typer.main import get_command
+
+from bagcert.cli.main import app
+from bagcert.defense import shipped_models
+from studies.common.commands import listed
+from tests.cli.calling import call
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RECIPES = sorted((ROOT / "src" / "bagcert" / "recipes").glob("*.toml"))
+FORMAT = "bagcert rows"  # what the files of rows are called, not a command
+GUIDE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def commands_in(path: Path) -> list[list[str]]:
+    """The words of every command that a page writes as code, or a recipe as a comment."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    spans = re.findall(r"`([^`]+)`", text) if path.suffix == ".md" else []
+    lines = re.findall(r"^(?:    |#   )(.+)$", text, re.MULTILINE)
+    found = [" ".join(span.split()) for span in (*spans, *lines)]
+    commands = [command for command in found if command.startswith(("bagcert ", "python -m ")) and command != FORMAT]
+    return [shlex.split(command, comments=True) for command in commands]
+
+
+@pytest.mark.parametrize("path", [*PAGES, *RECIPES], ids=lambda path: path.name)
+def test_every_command_exists_with_its_options(path: Path) -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    for program, *words in commands_in(path):
+        if program == "python":
+            package, _, name = words[1].partition(".")
+            if package in ("studies", "benchmarks"):
+                assert (name or words[2]) in listed(ROOT / package), words
+            continue
+        name, *rest = words
+        assert name in commands, f"bagcert {name}"
+        known = {option for parameter in commands[name].params for option in parameter.opts} | {"--help"}
+        used = {word.partition("=")[0] for word in rest if word.startswith("--")}
+        assert used <= known, f"bagcert {name} has no {used - known}"
+
+
+def test_commands_are_found_in_prose_blocks_and_comments(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Use `bagcert certify\ncifar10 --limit 5` or:\n\n    bagcert demo  # all of it\n", encoding="utf-8")
+    assert commands_in(page) == [["bagcert", "certify", "cifar10", "--limit", "5"], ["bagcert", "demo"]]
+    assert commands_in(ROOT / "src" / "bagcert" / "recipes" / "digits.toml")[0][:3] == ["bagcert", "train", "digits"]
+
+
+def readers_images(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    draw = torch.Generator().manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 5, padding=2), torch.nn.ReLU(), torch.nn.Conv2d(8, 10, 1))
+    images = torch.rand(2, 3, 32, 32, generator=draw)
+    votes = (torch.rand(2, 10, 32, 32, generator=draw) < 0.5).int()
+    return {"images": images, "scores": votes, "network": network.eval()}
+
+
+def an_exported_graph(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    assert call(monkeypatch, "export", "cifar10-small", "--out", "model.onnx") == 0
+    Image.new("RGB", (32, 32), "gray").save("picture.png")
+    return {}
+
+
+def stored_rows(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    for path in shipped_models()["cifar10-small"].glob("rows.*"):
+        shutil.copy(path, path.name)
+    return {}
+
+
+# What a reader of each page has at hand.
+GUIDES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
+    "README.md": readers_images,
+    "deploy.md": an_exported_graph,
+    "rows.md": stored_rows,
+}
+
+
+def test_every_page_with_code_is_run() -> None:
+    assert {path.name for path in PAGES if GUIDE.search(path.read_text(encoding="utf-8"))} == GUIDES.keys()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", [path for path in PAGES if path.name in GUIDES], ids=lambda path: path.name)
+def test_the_code_of_a_guide_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    at_hand = GUIDES[path.name](monkeypatch)
+    for block in GUIDE.findall(path.read_text(encoding="utf-8")):
+        if "import pandas" in block:
+            pytest.importorskip("pandas")
+        exec(compile(block, path.name, "exec"), dict(at_hand))
