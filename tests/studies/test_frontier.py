@@ -77,6 +77,46 @@ def test_mixed_pairs_of_round_8_are_those_that_were_stored() -> None:
 
 
 @pytest.mark.slow
+def shown(line: str) -> list[str]:
+    return [part.strip() for part in line.strip("| ").split("|")]
+
+
+def both(run: dict[str, Any]) -> str:
+    return f"{100 * run['clean']:.2f} / {100 * run['certified']:.2f}"
+
+
+def test_validation_numbers_of_round_9_are_those_that_were_stored() -> None:
+    runs = {(run["network"], run["weights"], run["views"]): run for run in stored(9)[1]}
+    lines = [shown(line) for line in ROUNDS["9"]]
+    trials = [line for line in lines if line[0].startswith("`128-400`")]
+    for setting, clean, certified, mirrored, averaged, training, _ in trials:
+        name = setting.replace("`", "")
+        assert f"{clean} / {certified}" == both(runs[name, "last", "plain"])
+        assert mirrored == both(runs[name, "last", "mirrored"])
+        assert averaged == both(runs[name, "average", "mirrored"])
+        assert training == f"{100 * runs[name, 'last', 'plain']['training_certified']:.1f}"
+    views = {"one pass": "plain", "four shifted passes": "shifted"}
+    together = [line for line in lines if len(line) == 3 and line[0].startswith(("fields", "four"))]
+    for name, clean, certified in together:
+        setting, _, view = name.rpartition(", ")
+        key = (setting, views[view]) if view in views else (name, "mirrored")
+        assert f"{clean} / {certified}" == both(runs[key[0], "last", key[1]])
+    assert (len(trials), len(together)) == (5, 8)
+
+
+def test_final_numbers_of_round_9_are_those_that_were_stored() -> None:
+    text = (ROOT / "studies/results/frontier/round-9-final.jsonl").read_text(encoding="utf-8")
+    head, *runs = map(json.loads, text.splitlines())
+    assert (head["split"], head["images"]) == ("test", 10_000)
+    numbers = {(str(run["seed"]), run["views"]): run for run in runs}
+    lines = [line for line in map(shown, ROUNDS["9"]) if len(line) == 7 and line[3] in ("0", "1", "0 and 1")]
+    for _, epochs, seconds, seed, clean, certified, once in lines:
+        assert epochs == str(head["epochs"])
+        assert f"{clean} / {certified}" == both(numbers[seed, "mirrored"]) and once == both(numbers[seed, "plain"])
+        assert seed == "0 and 1" or seconds == f"{numbers[seed, 'mirrored']['seconds']:.0f}"
+    assert len(lines) == 3
+
+
 def test_final_numbers_are_those_of_the_rows() -> None:
     seeds = ROOT / "studies/results/seeds"
     both = [shipped_models()["cifar10"] / "rows.jsonl.gz", seeds / "pair-cifar10-1.jsonl.gz"]

@@ -1,0 +1,1 @@
+"""Certify networks of different receptive fields together."""
