@@ -116,7 +116,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (OSError, RecursionError, ValueError) as error:  # not JSON, not UTF-8, a number of thousands of digits
         raise UsageError(f"Cannot read {path} as JSON: {error}. Copy it again.") from error
     if not isinstance(content, dict):
         raise UsageError(f"{path} must hold a JSON object, not a {type(content).__name__}. Copy it again.")

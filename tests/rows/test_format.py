@@ -242,3 +242,10 @@ def test_lines_of_several_objects_are_refused(tmp_path: Path) -> None:
     edit_meta(path, lambda meta: meta.update(rows_sha256=sha256(path.read_bytes())))
     with pytest.raises(UsageError, match="lines that are not one object each"):
         read_rows(path)
+
+
+def test_numbers_that_python_does_not_read_are_refused(tmp_path: Path) -> None:
+    path = make_rows(tmp_path / "rows.jsonl", HEADER, [FIRST, SECOND])
+    meta_path(path).write_text(meta_path(path).read_text().replace('"images": 2', '"images": ' + "9" * 5000))
+    with pytest.raises(UsageError, match=r"Cannot read .*rows.meta.json as JSON: .* Copy it again"):
+        read_rows(path)

@@ -171,7 +171,7 @@ def read_meta(path: Path, kind: str | None = None) -> Meta:
         check_header(meta)
         if kind is not None and meta.kind != kind:
             raise ValueError(f"it is of kind {meta.kind}")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(f"{expected}, got something else: {error}; make it by bagcert {kind_command(kind)}") from error
     return meta
 
