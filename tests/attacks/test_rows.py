@@ -39,11 +39,11 @@ def test_accuracies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        ({"images": 5}, "expected 5 images in .*, got 4 images; attack to the end: the same command continues"),
-        ({"images": 3}, "expected attack in .*: ValueError more text than"),
-        ({"kind": "certificates"}, "expected rows of an attack in .*, got something else: 'evaluations'"),
-        ({"rule": None}, "expected rows of an attack in .*, got something else: an evaluation without"),
-        ({"rule": "masked"}, "expected image after image in .*; attack again"),
+        ({"images": 5}, "holds 4 of 5 images. Repeat the same bagcert attack command: it continues."),
+        ({"images": 3}, r"The attack in .* cannot be read \(ValueError: more text than"),
+        ({"kind": "certificates"}, r"rows.jsonl does not hold rows of an attack \('evaluations'\)"),
+        ({"rule": None}, r"rows.jsonl does not hold rows of an attack \(an evaluation without"),
+        ({"rule": "masked"}, r"The records in .* must go image by image .*\. Attack again\."),
     ],
 )
 def test_other_headers_are_refused(header: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_other_headers_are_refused(header: dict[str, Any], words: str, tmp_path:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"image": 2}, "expected image after image in"),
-        ({"attacked": None}, "attacked that is no int; make it by bagcert attack"),
+        ({"image": 2}, "The records in .* must go image by image"),
+        ({"attacked": None}, r"attacked that is no int\)\. Make the file again with bagcert attack\."),
         ({"certified": 1}, "certified that is no bool"),
         ({"placement": [0, 1, 5]}, "a placement that is not four numbers"),
-        ({"attacked": 2**70}, "expected numbers of 64 bits in"),
+        ({"attacked": 2**70}, "Some numbers in .* do not fit into 64 bits"),
     ],
 )
 def test_other_records_are_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:

@@ -170,5 +170,5 @@ def test_rows_of_another_attack_are_not_touched(
     assert run(monkeypatch, model, *SHORT, "--out", "rows.jsonl") == 0
     before = Path("rows.jsonl").read_bytes()
     assert run(monkeypatch, model, *SHORT, "--seed", "1", "--out", "rows.jsonl") == 2
-    assert "expected rows with the same attack in rows.jsonl, got others" in capsys.readouterr().err
+    assert "rows.jsonl holds rows that differ in attack. Choose another --out." in capsys.readouterr().err
     assert Path("rows.jsonl").read_bytes() == before

@@ -136,7 +136,7 @@ def test_two_processes_certify_as_one(run: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_odd_number_of_processes_is_refused(run: Path) -> None:
-    with pytest.raises(bagcert.UsageError, match="expected a number of processes that divides 96, got 7"):
+    with pytest.raises(bagcert.UsageError, match="The number of processes must divide 96, but is 7"):
         write.write_rows(
             Path("rows.jsonl"),
             bagcert.load(run),
@@ -162,9 +162,9 @@ def picture_folder(folder: Path, names: list[str]) -> Path:
         (["run", "--patch", "big"], "Cannot read the patch 'big'. Write it like 5x5"),
         (["run", "--rule", "two-masks"], "Did you mean 'two-mask'?"),
         (["run", "--split", "tests"], "Did you mean 'test'?"),
-        (["run", "--data", "others"], "expected the 10 classes of the model in others, got a difference in"),
+        (["run", "--data", "others"], "The classes of others are not the 10 of the model: they differ in"),
         (["run", "--data", "digit"], "Did you mean 'digits'?"),
-        (["run", "--data", "same"], "expected images of 1x8x8 in same, got 3x8x8"),
+        (["run", "--data", "same"], "The images of same are 3x8x8, but the model takes 1x8x8."),
         (["run", "--out", "rows.json"], "The name of --out must end in .jsonl, but is rows.json."),
         (["run", "--device", "tpu0"], "Unknown device 'tpu0'. Write cpu, cuda or cuda:0, or leave out --device."),
         (["run", "--device", "meta"], "This machine has no device 'meta'."),

@@ -17,7 +17,7 @@ def test_a_report_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert capsys.readouterr().out == "wrote pages/report.html\n"
     assert Path("pages/report.html").read_text().startswith("<!DOCTYPE html>")
     assert call(monkeypatch, "report", "none.jsonl") == 2
-    assert "bagcert: expected rows in none.jsonl, got no such file" in capsys.readouterr().err
+    assert "bagcert: There is no file none.jsonl. Make it with bagcert certify." in capsys.readouterr().err
     unfinish(Path("rows.jsonl"))
     assert call(monkeypatch, "report", "rows.jsonl") == 2
-    assert "certify to the end" in capsys.readouterr().err
+    assert "is not finished. Repeat the same bagcert certify command: it continues." in capsys.readouterr().err

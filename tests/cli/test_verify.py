@@ -40,4 +40,5 @@ def test_bad_rows_are_named(rows: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 
 def test_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "verify", str(tmp_path / "none.jsonl")) == 2
-    assert "bagcert: expected rows of an evaluation in" in capsys.readouterr().err
+    words = f"bagcert: There is no file {tmp_path / 'none.jsonl'}. Make it with bagcert certify."
+    assert words in capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_a_rule_needs_one_class_and_one_row(votes: Bench, monkeypatch: pytest.Mo
     assert 0 < int(votes.certified(rule="fearful").sum()) < int(votes.certified().sum())
     assert "fearful" in votes.report()
     assert "Rule 'fearful' cannot be attacked" in votes.refused("attack", str(votes.run), *LIMIT, *FEARFUL)
-    assert "in the rows, got 'fearful'" in votes.refused("verify", str(votes.rows))
+    assert "Rule 'fearful' in the rows cannot be verified." in votes.refused("verify", str(votes.rows))
     export = ("export", str(votes.run), *FEARFUL, "--out", str(votes.graph))
     assert "Rule 'fearful' cannot be exported." in votes.refused(*export)
 
@@ -160,7 +160,7 @@ def test_a_network_that_does_not_say_what_makes_its_footprint_is_not_verified(
     monkeypatch.delattr(SingleScorer, "reach")
     bench = Bench(save_single_run(tmp_path / "run"), monkeypatch, capsys)
     bench.certify()
-    assert "expected layers or kept that make the footprint in the rows" in bench.refused("verify", str(bench.rows))
+    assert "The footprint in the rows names neither layers nor kept." in bench.refused("verify", str(bench.rows))
 
 
 PLUS = ("--patch", "plus:3")
@@ -176,7 +176,7 @@ def test_a_patch_shape_needs_one_function_and_one_row(votes: Bench, monkeypatch:
     votes.attack(*PLUS)
     for rule in ("every-region", "two-mask"):
         votes.export("plus:3", rule)
-    assert "got 'plus:3'" in votes.refused("verify", str(votes.rows))
+    assert "Cannot read the patch 'plus:3' in the rows." in votes.refused("verify", str(votes.rows))
     assert "Only rectangles can be joined by '+'" in votes.refused("certify", str(votes.run), "--patch", "plus:3+2x2")
     dot, cross, square = (votes.certified(patch) for patch in ("1x1", "plus:3", "3x3"))
     assert bool(((square <= cross) & (cross <= dot)).all()) and not torch.equal(cross, dot), "one lies inside another"

@@ -81,5 +81,7 @@ def test_views_of_several_patches_are_not_stored_together(
     patches = ("--patch", "1x1", "--patch", "2x2")
     assert call(monkeypatch, "certify", str(trained(name)), *patches, "--limit", "4", "--scores") == 2
     error = capsys.readouterr().err.strip()
-    assert error.startswith("bagcert: expected one patch for a network whose views depend on it, got 2 with --scores")
+    assert error.startswith(
+        "bagcert: The views of this network depend on the patch, so --scores takes one patch, not 2."
+    )
     assert "\n" not in error

@@ -42,7 +42,9 @@ def test_one_evaluation_makes_no_curve(tmp_path: Path) -> None:
 @pytest.mark.parametrize("forged", [{"model": None}, {"data": {}}, {"classes": 2}, {"footprint": {}}, {"split": 3}])
 def test_rows_that_do_not_say_what_they_are_of_are_refused(tmp_path: Path, forged: dict[str, Any]) -> None:
     path = make_rows(tmp_path / "rows.jsonl", HEADER | forged, RECORDS)
-    with pytest.raises(UsageError, match=r"expected (rows as bagcert writes them|names of model, weights, data) .*"):
+    with pytest.raises(
+        UsageError, match=r"rows.jsonl (is not as bagcert writes|does not name its model, weights, data)"
+    ):
         read_inputs([path])
 
 
@@ -69,15 +71,15 @@ def test_a_gallery_without_images_says_why(tmp_path: Path, monkeypatch: pytest.M
 def test_data_sets_are_not_mixed(tmp_path: Path) -> None:
     path = certify(save_digit_run(tmp_path / "one"), "one", scores=False, images=20)
     other = attack(tmp_path / "other.jsonl", read_rows(path), data={"name": "cifar10", "digest": "12345678"})
-    with pytest.raises(UsageError, match=r"expected rows of one data set, got digits test .* and cifar10 test"):
+    with pytest.raises(UsageError, match=r"one data set, but .* is about digits test .* and .* about cifar10 test"):
         read_inputs([path, other])
     split = attack(tmp_path / "split.jsonl", read_rows(path), split="validation")
-    with pytest.raises(UsageError, match="expected rows of one data set"):
+    with pytest.raises(UsageError, match="A report is about one data set"):
         read_inputs([path, split])
-    with pytest.raises(UsageError, match="expected at least one file of `bagcert certify`, got none"):
+    with pytest.raises(UsageError, match=r"A report needs at least one file of `bagcert certify`\. Add one\."):
         read_inputs([other])
     (tmp_path / "text.jsonl").write_text("hello\n")
-    with pytest.raises(UsageError, match=r"expected rows in .*, got something else: no text.meta.json beside"):
+    with pytest.raises(UsageError, match=r"text.jsonl has no text.meta.json beside it\. Copy both files\."):
         read_inputs([tmp_path / "text.jsonl"])
 
 

@@ -79,7 +79,9 @@ def test_a_folder_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
     save_run(RunFolder(other), scorer, doubled, {key: facts[key] for key in ("classes", "data", "patch", "rule")})
     for wrong in (other, run):  # a run is no folder that something was shipped to, not even itself
         before = {path.name: path.read_bytes() for path in wrong.iterdir() if path.is_file()}
-        with pytest.raises(UsageError, match="expected an empty folder or one that this run was shipped to, got"):
+        with pytest.raises(
+            UsageError, match=f"{wrong.name} is neither empty nor a folder that this run was shipped to"
+        ):
             ship(run, wrong, DIGITS, CPU, {}, lambda images: None)
         assert {path.name: path.read_bytes() for path in wrong.iterdir() if path.is_file()} == before
 
@@ -116,5 +118,5 @@ def test_other_data_is_refused(run: Path, tmp_path: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     config["data"]["digest"] = "0"
     (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UsageError, match="expected the data that the run was trained on, got another digest of digits"):
+    with pytest.raises(UsageError, match="The run was trained on other data: the digest of digits differs"):
         ship(run, tmp_path / "model", DIGITS, CPU, {}, lambda images: None)

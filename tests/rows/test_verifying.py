@@ -116,7 +116,7 @@ def test_blind_views_are_those_outside_the_footprint(patch: str, most: int) -> N
 def test_views_and_other_scores_have_their_own_rules(tmp_path: Path, rows: Path) -> None:
     for path, rule in ((rows_of(save_view_run(tmp_path / "views" / "run"), VIEWS), "two-mask"), (rows, "unanimous")):
         edit_meta(path, lambda meta, rule=rule: meta["evaluations"][-1].update(rule=rule))  # type: ignore[misc]
-        with pytest.raises(UsageError, match=f"expected rule 'unanimous' for scores of views .* got '{rule}'"):
+        with pytest.raises(UsageError, match=f"Rule '{rule}' does not fit the scores .*Only 'unanimous' is for views"):
             verify_rows(path)
 
 
@@ -204,7 +204,7 @@ def test_a_wrong_label_is_found_through_the_accuracies(rows: Path) -> None:
 
 def test_rows_without_scores_cannot_be_verified(run: Path, tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", bagcert.load(run), Plan(EVERYTHING[:1], 5), TEST, {})
-    with pytest.raises(UsageError, match=r"expected rows with scores in .*, got none; certify with --scores"):
+    with pytest.raises(UsageError, match=r"rows.jsonl was certified without scores\. Certify with --scores\."):
         verify_rows(tmp_path / "rows.jsonl")
 
 
@@ -240,19 +240,19 @@ def test_shares_are_the_smallest_square(patch: str, shapes: list[tuple[int, int]
 
 def test_wrong_headers_are_refused(run: Path, tmp_path: Path) -> None:
     for facts, refusal in (
-        ({}, r"expected rows of images by named weights in .*rows\.jsonl, got none; make them by bagcert certify"),
+        ({}, r"rows\.jsonl holds no images or does not name their weights\. Make it again with bagcert certify"),
         (
             {"weights_sha256": "0"},
-            r"expected rows as bagcert writes them in .*, got: KeyError: 'classes'; make them by",
+            r"rows\.jsonl is not as bagcert writes rows \(KeyError: 'classes'\)\. Make it again with",
         ),
     ):
         path = tmp_path / str(len(facts)) / "rows.jsonl"
         write_rows(path, bagcert.load(run), Plan(EVERYTHING[:1], 5, scores=True), TEST, facts)
         with pytest.raises(UsageError, match=refusal):
             verify_rows(path)
-    with pytest.raises(UsageError, match="expected a patch like 5x5 in the rows, got '5by5'"):
+    with pytest.raises(UsageError, match=r"Cannot read the patch '5by5' in the rows\. Only rectangles, like 5x5,"):
         patch_shapes("5by5", 32, 32)
-    with pytest.raises(UsageError, match="expected layers that give a grid of"):
+    with pytest.raises(UsageError, match=r"has a grid of \[7, 7\], but its 'layers' give \[8, 8\]\. Certify again\."):
         maximal_reach({"image_size": [8, 8], "grid": [7, 7], "layers": []}, "1x1")
 
 
@@ -270,7 +270,7 @@ def test_wrong_headers_are_refused(run: Path, tmp_path: Path) -> None:
 )
 def test_files_that_lack_a_part_are_refused(rows: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     edit_meta(rows, edit)
-    with pytest.raises(UsageError, match=r"; make (it|them) by bagcert certify"):
+    with pytest.raises(UsageError, match=r"rows.jsonl .*\. Make it (again )?with bagcert certify"):
         verify_rows(rows)
 
 

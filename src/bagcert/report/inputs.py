@@ -45,7 +45,7 @@ def read_inputs(paths: list[Path]) -> Inputs:
     certified = [read_rows(path) for path in paths if kinds[path] != ATTACK]
     attacks = [(path, read_attack_rows(path)) for path in paths if kinds[path] == ATTACK]
     if not certified:
-        raise UsageError("expected at least one file of `bagcert certify`, got none; add one")
+        raise UsageError("A report needs at least one file of `bagcert certify`. Add one.")
     headers = [(rows.path, rows.header) for rows in certified] + [(path, rows.header) for path, rows in attacks]
     for path, header in headers:
         need_facts(path, header)
@@ -53,8 +53,8 @@ def read_inputs(paths: list[Path]) -> Inputs:
     for path, header in headers[1:]:
         if data_of(header) != data_of(first):
             raise UsageError(
-                f"expected rows of one data set, got {words(first)} in {first_path} and {words(header)} in {path}; "
-                "make a report of each"
+                f"A report is about one data set, but {first_path} is about {words(first)} and {path} about "
+                f"{words(header)}. Make a report of each."
             )
     models = unique([rows.model for rows in certified], [rows.header["weights_sha256"] for rows in certified])
     attacked = list(dict.fromkeys(identity(rows) for _, rows in attacks))
@@ -73,9 +73,9 @@ def need_facts(path: Path, header: dict[str, Any]) -> None:
         size, classes = header["footprint"]["image_size"], header["classes"]
         fits = all(isinstance(text, str) for text in named) and len(size) == 2 and isinstance(classes, list)
     except (KeyError, TypeError) as error:
-        raise UsageError(f"expected rows as bagcert writes them in {path}, got: {error}; copy both files") from error
+        raise UsageError(f"{path} is not as bagcert writes rows ({error}). Copy both files again.") from error
     if not fits:
-        raise UsageError(f"expected names of model, weights, data and classes in {path}, got others; copy both files")
+        raise UsageError(f"{path} does not name its model, weights, data and classes. Copy both files again.")
 
 
 def identity(rows: AttackRows) -> tuple[str, str]:

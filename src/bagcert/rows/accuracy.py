@@ -46,7 +46,7 @@ class Accuracies:
 
     @property
     def right_when_answered(self) -> float:
-        """The share of right answers among those given; 1 where none is."""
+        """The share of right answers among those given; 1 if none is."""
         return self.certified / self.answered if self.answered else 1.0
 
 

@@ -122,7 +122,7 @@ def unsound_paths(path: Path, image: int) -> tuple[Path, Path]:
 
 
 def read_attack_rows(path: Path, finished: bool = True) -> AttackRows:
-    """Rows of an attack; a file that does not hold every image is refused, and so is one not yet finished."""
+    """Rows of an attack; a file that lacks images or is not finished is refused."""
     meta, table = read_table(path, ATTACK, finished)
     columns = (table[name][:, 0] for name in ("label", "predicted", "certified", "attacked"))
     return AttackRows(meta.header, *columns)

@@ -32,7 +32,7 @@ class Rows:
 
 
 def read_rows(path: Path, finished: bool = True) -> Rows:
-    """Certificates from a file; one that does not hold every image is refused, and so is one not yet finished."""
+    """Certificates from a file; one that lacks images or is not finished is refused."""
     meta, table = read_table(path, CERTIFICATES, finished)
     results, squares = {}, {}
     for place, entry in enumerate(meta.evaluations):
@@ -50,7 +50,7 @@ def to_certificate(path: Path, table: Table) -> Certificate:
     weakest, second = table["weakest_placement"], table["second_placement"]
     without = second[:, 0] < 0
     if bool((weakest[:, 0] < 0).any()) or bool(without.any() != without.all()):
-        raise UsageError(f"expected placements for every image in {path}, got none for some; certify again")
+        raise UsageError(f"Some images in {path} have no placements. Certify again.")
     return Certificate(
         table["predicted"],
         table["certified"],

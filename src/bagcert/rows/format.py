@@ -98,7 +98,7 @@ def to_line(record: Record | AttackRecord) -> str:
 
 @dataclass(frozen=True)
 class Meta:
-    """What stands beside the rows. The header says what was asked of what; the rest is there once all records are."""
+    """The file beside the rows. The header says what was certified with what; the rest comes with the last record."""
 
     header: dict[str, Any]
     rows_sha256: str | None = None
@@ -149,22 +149,22 @@ def write_meta(path: Path, meta: Meta) -> None:
 
 
 def read_meta(path: Path, kind: str | None = None) -> Meta:
-    """What stands beside the rows at `path`; refused unless it is of this kind, if one is given."""
+    """The file beside the rows at `path`, refused unless it is of this kind, if one is given."""
     what = {ATTACK: "rows of an attack", None: "rows"}.get(kind, "rows of an evaluation")
-    expected, beside = f"expected {what} in {path}", meta_path(path)
+    command, beside = kind_command(kind), meta_path(path)
     if not beside.exists():
         if not path.exists():
-            raise UsageError(f"{expected}, got no such file; make it by bagcert {kind_command(kind)}")
+            raise UsageError(f"There is no file {path}. Make it with bagcert {command}.")
         if is_older(path):
-            raise UsageError(f"{expected}, got some made by an older version; {kind_command(kind)} again")
-        raise UsageError(f"{expected}, got something else: no {beside.name} beside it; copy both files")
+            raise UsageError(f"{path} was made by an older version. {command.capitalize()} again.")
+        raise UsageError(f"{path} has no {beside.name} beside it. Copy both files.")
     if beside.stat().st_size > MOST_META_BYTES:
-        raise UsageError(f"{expected}, got something else: {beside.name} is too large; copy it again")
+        raise UsageError(f"{beside} is too large to belong to rows. Copy it again.")
     found = read_json(beside)
     if found.pop("format", None) != FORMAT:
-        raise UsageError(f"{expected}, got something else: {beside.name} names no format; copy it again")
+        raise UsageError(f"{beside} does not name the format '{FORMAT}'. Copy it again.")
     if found.pop("version", None) != VERSION:
-        raise UsageError(f"{expected} of version {VERSION}, got others; install the bagcert that made them")
+        raise UsageError(f"{path} is not in version {VERSION} of the format. Install the bagcert that made it.")
     try:
         digest, results = found.pop("rows_sha256", None), found.pop("results", None)
         meta = Meta(found, digest, results)
@@ -172,7 +172,7 @@ def read_meta(path: Path, kind: str | None = None) -> Meta:
         if kind is not None and meta.kind != kind:
             raise ValueError(f"it is of kind {meta.kind}")
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise UsageError(f"{expected}, got something else: {error}; make it by bagcert {kind_command(kind)}") from error
+        raise UsageError(f"{path} does not hold {what} ({error}). Make it with bagcert {command}.") from error
     return meta
 
 
@@ -228,8 +228,8 @@ def numbers_in(table: Any) -> Iterator[Any]:
 def read_columns(path: Path, meta: Meta) -> Iterator[Columns]:
     """The fields of the records, whole images at a time, each of its type.
 
-    A last line that a crash cut off is left out. Records that are not those that the file beside them names by digest
-    are refused after the last one.
+    A last line that a crash cut off is left out. Records that do not match the digest in the file beside them are
+    refused after the last one.
     """
     digest, texts = hashlib.sha256(), read_texts(path, len(meta.evaluations) * meta.images)
     size = len(meta.evaluations) * max(1, AT_ONCE // len(meta.evaluations))
@@ -243,13 +243,13 @@ def read_columns(path: Path, meta: Meta) -> Iterator[Columns]:
             yield to_columns(objects, meta.fields)
     except (OSError, EOFError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(
-            f"expected {meta.kind} in {path}, got something else: {type(error).__name__} {error}; "
-            f"make it by bagcert {kind_command(meta.kind)}"
+            f"The {meta.kind} in {path} cannot be read ({type(error).__name__}: {error}). "
+            f"Make the file again with bagcert {kind_command(meta.kind)}."
         ) from error
     if meta.rows_sha256 not in (None, digest.hexdigest()):
         raise UsageError(
-            f"expected in {path} the rows that {meta_path(path).name} names by SHA-256, got others; copy both files "
-            f"again, or {kind_command(meta.kind)} again"
+            f"{path} does not match the SHA-256 in {meta_path(path).name}. "
+            f"Copy both files again, or {kind_command(meta.kind)} again."
         )
 
 

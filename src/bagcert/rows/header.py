@@ -14,7 +14,7 @@ from bagcert.scorers.base import Scorer
 def describe(
     name: str, defense: Defense, dataset: Dataset, split: str, program: Program | None = None
 ) -> dict[str, Any]:
-    """Model, data, network, and by what scores are computed: by another `program` than the defense's own, if given."""
+    """Model, data, network, and the program that computes the scores: the defense's own unless `program` is given."""
     card = defense.card
     return {
         "kind": "certificates",
@@ -33,7 +33,7 @@ def describe(
 
 
 def describe_scores(scorer: Scorer) -> dict[str, Any]:
-    """What the scores are, and what each of them sees of the image."""
+    """What the scores are, and which part of the image each of them sees."""
     step, footprint = scorer.step, scorer.footprint
     return {
         "scores": {"step": step.name, "unit": step.unit, "bounds": list(step.bounds)},
@@ -56,19 +56,19 @@ def framed_dataset(name: str, image_size: Sequence[int], data_dir: Path | None) 
 
 
 def fitting_dataset(name: str, defense: Defense, data_dir: Path | None) -> Dataset:
-    """The data set, refused where its images or classes are not those of the model."""
+    """The data set, refused if its images or classes are not those of the model."""
     height, width = defense.threat.image_size
     dataset = framed_dataset(name, (height, width), data_dir)
     if dataset.classes != defense.classes:
         odd = sorted(set(dataset.classes) ^ set(defense.classes)) or ["their order"]
         raise UsageError(
-            f"expected the {len(defense.classes)} classes of the model in {name}, got a difference in '{odd[0]}'; "
-            "choose the data it was trained on, or name the folders after its classes"
+            f"The classes of {name} are not the {len(defense.classes)} of the model: they differ in '{odd[0]}'. "
+            "Choose the data it was trained on, or name the folders after its classes."
         )
     channels = defense.scorer.channels or dataset.channels
     if (dataset.image_size, dataset.channels) != ((height, width), channels):
         raise UsageError(
-            f"expected images of {channels}x{height}x{width} in {name}, got "
-            f"{dataset.channels}x{dataset.image_size[0]}x{dataset.image_size[1]}; choose the data of the model"
+            f"The images of {name} are {dataset.channels}x{dataset.image_size[0]}x{dataset.image_size[1]}, but the "
+            f"model takes {channels}x{height}x{width}. Choose the data of the model."
         )
     return dataset

@@ -1,4 +1,4 @@
-"""What a record says of an image under one evaluation."""
+"""What a record says about an image under one evaluation."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from bagcert.threats import Regions
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """For many small sums: a certificate took 3 ms an image on one thread, 335 ms on two threads of two busy cores."""
+    """For many small sums: a certificate took 3 ms per image on one thread, 335 ms on two threads of two busy cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -37,7 +37,7 @@ class Prover:
         self._device = defense.device
 
     def records(self, numbers: list[int], labels: list[int], scores: IntegerScores, digests: list[str]) -> list[Record]:
-        """What rows say of these images; all of it if `digests` of their scores are given, else the answers alone."""
+        """The records of these images; with details if `digests` of their scores are given, else the answers alone."""
         with one_thread():
             certificate = self.defense.certify_integers(scores, exact=bool(digests))
             answers = (certificate.predicted.tolist(), certificate.certified.tolist())
@@ -60,7 +60,7 @@ class Prover:
         )
 
     def sides(self, scores: IntegerScores, certified: Tensor) -> Tensor:
-        """The side of the largest certified square, int64 [b]; 0 where there is none. Masks stay those of the rule."""
+        """The side of the largest certified square, int64 [b]; 0 if there is none. Masks stay those of the rule."""
         return largest_square(self.defense.rule, scores, self._squares, torch.where(certified, self._inside, 0))
 
     @cached_property

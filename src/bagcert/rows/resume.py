@@ -62,14 +62,14 @@ def start(path: Path, header: dict[str, Any]) -> None:
         try:
             read_meta(path)
         except UsageError as error:
-            raise UsageError(f"{error}, or choose another --out") from error
+            raise UsageError(f"{error} Or choose another --out.") from error
     if scores_folder(path).exists():
-        raise UsageError(f"expected no scores of other rows in {scores_folder(path)}, got some; move them away")
+        raise UsageError(f"{scores_folder(path)} holds scores of other rows. Move it away.")
     meta = Meta(header)
     try:
         check_header(meta)
     except ValueError as error:
-        raise UsageError(f"expected no more than one rows file holds, got {error}; certify in parts") from error
+        raise UsageError(f"This is more than one rows file holds ({error}). Certify in parts.") from error
     write_meta(path, meta)
     write_atomically(path, b"")
 
@@ -78,7 +78,7 @@ def need_same(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None
     """Refuse to continue rows of another question."""
     apart = [key for key in {**wanted, **found} if found.get(key) != wanted.get(key)]
     if apart:
-        raise UsageError(f"expected rows with the same {', '.join(apart)} in {path}, got others; choose another --out")
+        raise UsageError(f"{path} holds rows that differ in {', '.join(apart)}. Choose another --out.")
 
 
 def append_records(path: Path, records: Iterable[Record | AttackRecord]) -> None:

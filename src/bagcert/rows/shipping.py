@@ -46,7 +46,9 @@ def store_rounded(run: Path, out: Path) -> None:
     card = {**card, "weights_sha256": sha256(content)}
     if (out / CONFIG).exists():  # begun before: the same run, or another one
         if load_scorer(out)[1]["weights_sha256"] != card["weights_sha256"]:
-            raise UsageError(f"expected an empty folder or one that this run was shipped to, got {out}; choose another")
+            raise UsageError(
+                f"{out} is neither empty nor a folder that this run was shipped to. Choose another folder."
+            )
         return
     write_atomically(out / WEIGHTS, content)
     write_json(out / CONFIG, card)
@@ -68,7 +70,9 @@ def ship(
     defense = load(out, device)
     card = dict(defense.card)
     if card["data"]["digest"] != dataset.digest:
-        raise UsageError(f"expected the data that the run was trained on, got another digest of {dataset.name}")
+        raise UsageError(
+            f"The run was trained on other data: the digest of {dataset.name} differs. Use the data of the run."
+        )
     plain = out / "certifying.jsonl"
     own = Evaluation(card["patch"], card["rule"])
     about = describe(out.name, defense, dataset, "test")
@@ -81,7 +85,7 @@ def ship(
 
 
 def card_table(path: Path) -> list[dict[str, Any]]:
-    """The accuracies of a rows file, one entry for each evaluation."""
+    """The accuracies of a rows file, one entry per evaluation."""
     rows = read_rows(path)
     table = []
     for entry, certificate in rows.results.items():

@@ -1,7 +1,7 @@
 """The integer scores beside the rows: from them anyone can check every certificate, and the report draws its maps.
 
-`NAME.jsonl` has its scores in `NAME.scores/`, one safetensors file for each batch, named by its first image. 0/1 votes
-are packed eight to a byte (CIFAR-10, all test images: 13 MB); fixed-point scores are int16 where they fit, else int32.
+`NAME.jsonl` has its scores in `NAME.scores/`, one safetensors file per batch, named by its first image. 0/1 votes
+are packed eight to a byte (CIFAR-10, all test images: 13 MB); fixed-point scores are int16 if they fit, else int32.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ def read_chunk(path: Path, shape: tuple[int, int, int]) -> Integers:
         return packed["scores"].reshape(-1, *shape).astype(np.int32)
     except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
         raise UsageError(
-            f"expected scores of a batch in {path}, got something else: {error}; make it by bagcert certify"
+            f"{path} does not hold the scores of a batch ({error}). Make it again with bagcert certify."
         ) from error
 
 
@@ -68,7 +68,7 @@ class ScoreFiles:
         self._held: tuple[int, Integers] | None = None
 
     def image(self, number: int) -> Integers | None:
-        """The scores [k i j] of one image; None where no file has it. One file is held at a time."""
+        """The scores [k i j] of one image; None if no file has it. One file is held at a time."""
         start = max((start for start in self._starts if start <= number), default=None)
         if start is None:
             return None

@@ -17,7 +17,7 @@ Table = dict[str, Tensor]  # [images evaluations], of placements [images evaluat
 
 
 def read_table(path: Path, kind: str, finished: bool = True) -> tuple[Meta, Table]:
-    """Every field but the texts; a file that does not hold every record is refused, and so is one not yet finished."""
+    """Every field but the texts; a file that lacks records or is not finished is refused."""
     meta = read_meta(path, kind)
     parts: dict[str, list[Tensor]] = {name: [] for name, wanted in meta.fields.items() if wanted is not str}
     images = 0
@@ -27,15 +27,16 @@ def read_table(path: Path, kind: str, finished: bool = True) -> tuple[Meta, Tabl
         for name, tensors in parts.items():
             tensors.append(to_tensor(path, columns[name][: count * len(meta.evaluations)], meta))
     if images != meta.images or (finished and meta.rows_sha256 is None):
-        wanted = "finished rows" if images == meta.images else f"{meta.images} images"
-        raise UsageError(
-            f"expected {wanted} in {path}, got {images} images; {kind_command(kind)} to the end: the same command "
-            "continues"
+        held = (
+            f"all {images} images, but is not finished"
+            if images == meta.images
+            else f"{images} of {meta.images} images"
         )
+        raise UsageError(f"{path} holds {held}. Repeat the same bagcert {kind_command(kind)} command: it continues.")
     whole = {name: torch.cat(tensors) for name, tensors in parts.items()}
     table = {name: values.reshape(images, len(meta.evaluations), *values.shape[1:]) for name, values in whole.items()}
     if not bool((table["label"] == table["label"][:, :1]).all()):
-        raise UsageError(f"expected one label per image in {path}, got several; {kind_command(kind)} again")
+        raise UsageError(f"Some image in {path} has several labels. {kind_command(kind).capitalize()} again.")
     return meta, table
 
 
@@ -50,8 +51,8 @@ def ordered_columns(path: Path, meta: Meta) -> Iterator[Columns]:
         wanted: Columns = {"image": images, "patch": (patches * repeats)[:count], "rule": (rules * repeats)[:count]}
         if any(columns[name] != values for name, values in wanted.items()):
             raise UsageError(
-                f"expected image after image in {path}, from 0 on, each under every evaluation in turn, got others; "
-                f"{kind_command(meta.kind)} again"
+                f"The records in {path} must go image by image from 0, each under every evaluation in turn, but do "
+                f"not. {kind_command(meta.kind).capitalize()} again."
             )
         yield columns
         done += count
@@ -66,5 +67,6 @@ def to_tensor(path: Path, values: list[Any], meta: Meta) -> Tensor:
         return torch.from_numpy(np.array(values, dtype=np.bool_ if values and type(values[0]) is bool else np.int64))
     except (OverflowError, ValueError) as error:
         raise UsageError(
-            f"expected numbers of 64 bits in {path}, got: {error}; make it by bagcert {kind_command(meta.kind)}"
+            f"Some numbers in {path} do not fit into 64 bits ({error}). "
+            f"Make the file again with bagcert {kind_command(meta.kind)}."
         ) from error

@@ -54,7 +54,7 @@ def write_rows(
     """
     world = world or World(defense.device)
     if BATCH % world.size:
-        raise UsageError(f"expected a number of processes that divides {BATCH}, got {world.size}; use fewer")
+        raise UsageError(f"The number of processes must divide {BATCH}, but is {world.size}. Use fewer.")
     provers = [Prover(defense, entry) for entry in plan.evaluations]
     for prover in provers:
         prover.defense.check()
@@ -86,8 +86,8 @@ def scores_facts(defense: Defense, provers: list[Prover], kept: bool) -> dict[st
             size, field = list(footprint.image_size), list(footprint.receptive_field)
             return {"footprint": {"image_size": size, "receptive_field": field}}
         raise UsageError(
-            f"expected one patch for a network whose views depend on it, got {len(patches)} with --scores; "
-            "certify each on its own"
+            f"The views of this network depend on the patch, so --scores takes one patch, not {len(patches)}. "
+            "Certify each on its own."
         )
     return describe_scores(provers[0].defense.scorer)
 

@@ -18,15 +18,15 @@ from bagcert.rows.verify.reach import Floats, Reach, blind_views, field_of, maxi
 
 
 def checker_for(header: dict[str, Any], patch: str, rule: str) -> "Checker":
-    """What checks this evaluation; the scores of views are for one rule, which takes no others."""
+    """The checker of this evaluation; scores of views have a rule of their own, which takes no others."""
     known = [*CONDITIONS, *VIEW_CONDITIONS]
     if rule not in known:
-        raise UsageError(f"expected one of the rules {', '.join(known)} in the rows, got '{rule}'")
+        raise UsageError(f"Rule '{rule}' in the rows cannot be verified. Certify by one of {', '.join(known)}.")
     views = "hidden" in header["footprint"]
     if rule not in (VIEW_CONDITIONS if views else CONDITIONS):
         raise UsageError(
-            f"expected rule '{', '.join(VIEW_CONDITIONS)}' for scores of views and no others in the rows, got '{rule}' "
-            f"for {'views' if views else 'other scores'}"
+            f"Rule '{rule}' does not fit the scores in the rows, which are {'of views' if views else 'not of views'}. "
+            f"Only '{', '.join(VIEW_CONDITIONS)}' is for views, and it is for nothing else."
         )
     return ViewChecker(header, patch, rule) if views else RegionChecker(header, patch, rule)
 
@@ -116,12 +116,12 @@ class ViewChecker(Checker):
         return fits and self.find(scores, claimed, f"{side}x{side}").lead > 0
 
 
-REMEDY = "make them by bagcert certify --scores"
+REMEDY = "Make it again with bagcert certify --scores."
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What does not hold, and of which image; None where it is about the whole file."""
+    """What does not hold, and for which image; None if it is about the whole file."""
 
     image: int | None
     words: str
@@ -138,19 +138,17 @@ class Verdict:
 
 
 def verify_rows(path: Path, after_image: Callable[[int], None] = lambda images: None) -> Verdict:
-    """Check every certificate of a file; `after_image` is told of each image."""
+    """Check every certificate of a file; `after_image(1)` is called after each image."""
     meta = read_meta(path, CERTIFICATES)
     if not meta.scores_stored:
-        raise UsageError(f"expected rows with scores in {path}, got none; certify with --scores")
+        raise UsageError(f"{path} was certified without scores. Certify with --scores.")
     records = list(read_records(path, meta))
     if not records or not isinstance(meta.header.get("weights_sha256"), str):
-        raise UsageError(f"expected rows of images by named weights in {path}, got none; {REMEDY}")
+        raise UsageError(f"{path} holds no images or does not name their weights. {REMEDY}")
     try:
         return verdict_of(path, meta, records, after_image)
     except (KeyError, TypeError, IndexError, AttributeError) as error:  # whoever wrote it: another program, or a hand
-        raise UsageError(
-            f"expected rows as bagcert writes them in {path}, got: {type(error).__name__}: {error}; {REMEDY}"
-        ) from error
+        raise UsageError(f"{path} is not as bagcert writes rows ({type(error).__name__}: {error}). {REMEDY}") from error
 
 
 def verdict_of(path: Path, meta: Meta, records: list[Record], after_image: Callable[[int], None]) -> Verdict:
@@ -224,7 +222,7 @@ def check_image(
 
 
 def check_accuracies(meta: Meta, records: list[Record]) -> Iterator[str]:
-    """Whether the accuracies that stand beside the rows follow from them."""
+    """Whether the accuracies in the file beside the rows follow from them."""
     if meta.results is None:
         yield "no accuracies: the rows are not finished"
         return

@@ -85,7 +85,7 @@ def two_mask(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: B
 def unanimous(scores: Floats, claimed: int, blind: Flags, most: int) -> Finding:
     """Views [i j] that are all for one class decide; at each placement one that is blind to it must be for the class.
 
-    `blind` [n i j] says which views see nothing of which placement. The last view sees everything, and answers where no
+    `blind` [n i j] says which views see nothing of which placement. The last view sees everything, and answers if no
     view is all for one class.
     """
     full = scores == most  # k i j

@@ -56,13 +56,16 @@ def maximal_reach(footprint: dict[str, Any], patch: str) -> Reach:
     height, width = footprint["image_size"]
     made = [key for key in REACHES if key in footprint]
     if not made:
-        raise UsageError(f"expected {' or '.join(REACHES)} that make the footprint in the rows, got none of them")
+        raise UsageError(
+            f"The footprint in the rows names neither {' nor '.join(REACHES)}. Return one from the network's reach()."
+        )
     seen_rows, seen_columns = (
         REACHES[made[0]](footprint[made[0]], axis, footprint["image_size"][axis]) for axis in (0, 1)
     )
     if [len(seen_rows), len(seen_columns)] != footprint["grid"]:
         raise UsageError(
-            f"expected layers that give a grid of {footprint['grid']}, got {[len(seen_rows), len(seen_columns)]}"
+            f"The footprint in the rows has a grid of {footprint['grid']}, but its '{made[0]}' give "
+            f"{[len(seen_rows), len(seen_columns)]}. Certify again."
         )
     found = set()
     for patch_height, patch_width in patch_shapes(patch, height, width):
@@ -89,7 +92,10 @@ def blind_views(footprint: dict[str, Any], patch: str) -> Flags:
         for axis in ("rows", "columns")
     )
     if [len(rows) + 1, len(columns)] != footprint["grid"]:
-        raise UsageError(f"expected views on a grid of {footprint['grid']}, got {[len(rows) + 1, len(columns)]}")
+        raise UsageError(
+            f"The footprint in the rows has a grid of {footprint['grid']}, but its views give "
+            f"{[len(rows) + 1, len(columns)]}. Certify again."
+        )
     found = []
     for patch_height, patch_width in patch_shapes(patch, height, width):
         for top in range(height - patch_height + 1):
@@ -115,13 +121,13 @@ def seen_pixels(layers: Sequence[dict[str, list[int]]], axis: int, pixels: int) 
 
 
 def field_of(footprint: dict[str, Any]) -> list[int]:
-    """How many rows and columns of the image an output sees at most by its layers."""
+    """The most rows and columns of the image that an output sees through its layers."""
     sides = enumerate(footprint["image_size"])
     return [max(map(len, seen_pixels(footprint["layers"], axis, pixels))) for axis, pixels in sides]
 
 
 def kept_pixels(kept: Sequence[int], axis: int, pixels: int) -> list[set[int]]:
-    """The pixels along one axis that each ablation keeps, wrapping around; a single one where it keeps them all."""
+    """The pixels along one axis that each ablation keeps, wrapping around; a single ablation if it keeps them all."""
     starts = range(pixels if kept[axis] < pixels else 1)
     return [{(start + step) % pixels for step in range(kept[axis])} for start in starts]
 
@@ -150,7 +156,9 @@ def patch_shapes(patch: str, height: int, width: int) -> list[tuple[int, int]]:
             area = int(match[1])
             shapes += [(h, area // h) for h in range(1, height + 1) if area % h == 0 and area // h <= width]
         else:
-            raise UsageError(f"expected a patch like 5x5 in the rows, got '{patch}'")
+            raise UsageError(
+                f"Cannot read the patch '{patch}' in the rows. Only rectangles, like 5x5, can be verified."
+            )
     return shapes
 
 
