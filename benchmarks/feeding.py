@@ -36,7 +36,7 @@ def enlarged(photographs: Path, folder: Path, each: int) -> None:
     """A folder with `each` training pictures per class and one test picture."""
     sources = sorted((photographs / "train").glob("*/*"))
     if not sources:
-        raise UsageError(f"expected pictures in {photographs}/train/CLASS, got none; give a folder that has some")
+        raise UsageError(f"There are no pictures in {photographs}/train/CLASS. Give a folder that has some.")
     numbers = [(part, number) for part, count in (("train", each), ("val", 1)) for number in range(CLASSES * count)]
     paths = [folder / part / f"n{number % CLASSES:08}" / f"{number // CLASSES}.JPEG" for part, number in numbers]
     sources_for = [sources[place % len(sources)] for place in range(len(paths))]

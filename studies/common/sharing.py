@@ -32,7 +32,9 @@ def deadline_of(minutes: float | None) -> float:
 def check_rehearsal(tiny: bool, out: Path, results: Path = RESULTS) -> None:
     """Refuse to write a rehearsal into the folder of results."""
     if tiny and out == results:
-        raise UsageError(f"expected another --out than {results} with --tiny, got it; rehearsed rows are no results")
+        raise UsageError(
+            f"With --tiny, --out must not be {results}: rehearsed rows are no results. Choose another --out."
+        )
 
 
 def report(chosen: int, left: list[str]) -> None:

@@ -99,4 +99,4 @@ def read_curve(path: Path) -> Curve:
             header["collapsed"],
         )
     except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"expected accuracies over training in {path}, got something else: {error}") from error
+        raise UsageError(f"{path} does not hold accuracies over training ({error}). Copy it again.") from error

@@ -52,7 +52,7 @@ def ablation_of(defense: Defense) -> tuple[AblationScorer, str, int]:
     """The scorer, ART's name for what it keeps, and how many pixels that is."""
     scorer = defense.scorer
     if not isinstance(scorer, AblationScorer) or not scorer.config.theta:
-        raise UsageError("expected a run of derandomized smoothing by votes, got another; train ds-column-cifar10")
+        raise UsageError("This run is not one of derandomized smoothing by votes. Train ds-column-cifar10.")
     (rows, columns), (height, width) = scorer.config.kept, scorer.footprint.image_size
     if rows == height:
         return scorer, "column", columns
@@ -60,7 +60,7 @@ def ablation_of(defense: Defense) -> tuple[AblationScorer, str, int]:
         return scorer, "row", rows
     if rows == columns:
         return scorer, "block", rows
-    raise UsageError(f"expected columns, rows or square blocks, which ART knows, got {rows}x{columns}")
+    raise UsageError(f"ART knows columns, rows and square blocks, but this run keeps {rows}x{columns}.")
 
 
 def art_classifier(defense: Defense) -> Any:
@@ -68,7 +68,7 @@ def art_classifier(defense: Defense) -> Any:
     try:
         from art.estimators.certification import derandomized_smoothing as toolbox  # type: ignore[import-not-found]
     except ImportError as error:
-        raise UsageError(f"expected the Adversarial Robustness Toolbox, got: {error}; run make peers") from error
+        raise UsageError(f"The Adversarial Robustness Toolbox is missing ({error}). Run make peers.") from error
     scorer, kind, size = ablation_of(defense)
     return toolbox.PyTorchDeRandomizedSmoothing(
         model=scorer.classifier,

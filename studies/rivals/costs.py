@@ -53,7 +53,10 @@ class Cost:
         spent = self.training
         others = (spent.seconds, spent.epochs, spent.beside, 0 if self.ties is None else self.ties.added)
         if not (all(0 < number < math.inf for number in positive) and all(0 <= each < math.inf for each in others)):
-            raise UsageError(f"expected costs above 0, got {positive} and {others}")
+            raise UsageError(
+                "Seconds, images, passes, flops and parameters must be finite and above 0, and other costs at least 0, "
+                f"but they are {positive} and {others}."
+            )
 
     @property
     def on_gpu(self) -> bool:
@@ -72,5 +75,5 @@ def read_cost(path: Path) -> Cost:
             if table.get(key) is not None:
                 table[key] = read_config(kind, table[key], key)
         return read_config(Cost, {key: value for key, value in table.items() if value is not None}, "costs")
-    except (TypeError, UsageError) as error:  # also where a key is missing
-        raise UsageError(f"expected all costs of a defense in {path}, got: {error}; measure again") from error
+    except (TypeError, UsageError) as error:  # also if a key is missing
+        raise UsageError(f"Measure all costs of the defense in {path} again: {error}") from error

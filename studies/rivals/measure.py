@@ -35,9 +35,7 @@ def measure(name: str, bench: Bench) -> str:
         rival = rival_of(name)
         folder, rule = bench.work / name, rival.rules[0]
         if not RunFolder(folder).config.exists():
-            raise UsageError(
-                f"expected the run of the rows of {name} in {folder}, got none; remove {name}* to repeat it"
-            )
+            raise UsageError(f"The run behind the rows of {name} is not in {folder}. Remove {name}* to repeat it.")
         training = trained(rival, bench, folder)
     with one_precision(Subject.find(folder, name, bench.data_dir)) as subject:
         found = cost(subject, Evaluation(MAIN_PATCH, rule), bench.scale.effort(name).timed, training)

@@ -18,12 +18,10 @@ def write_page(out: Path, found: list[Standing]) -> list[Path]:
     try:
         text = page.read_text(encoding="utf-8") if page.exists() else blank_page()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"expected text in {page}, got: {error}; move it away for a new page") from error
+        raise UsageError(f"{page} cannot be read as text ({error}). Move it away for a new page.") from error
     for name in TABLES:
         if not place_of(name).search(text):
-            raise UsageError(
-                f"expected <!-- {name} --> in {page}, got none; put it where a table goes, or move the page away"
-            )
+            raise UsageError(f"{page} has no <!-- {name} -->. Put it where a table goes, or move the page away.")
     write_atomically(page, filled(text, found).encode())
     drawn = draw_comparison(found)
     if drawn is None:

@@ -46,7 +46,7 @@ class Standing:
 def standings(results: Path) -> list[Standing]:
     """Our models and the rivals, in the order of the table."""
     if not results.is_dir():
-        raise UsageError(f"expected the folder of stored rows, got {results}; give it by --results")
+        raise UsageError(f"There is no folder {results} of stored rows. Give it by --results.")
     ours = [shipped(results, model) for model in OURS if model in shipped_models()]
     return [*ours, *(trained(results, rival) for rival in RIVALS)]
 
@@ -110,14 +110,15 @@ def need_owner(path: Path, header: dict[str, Any], **wanted: str) -> None:
     need_facts(path, data if isinstance(data, dict) else {}, name=DATA)
     need_facts(path, header, split=SPLIT, **wanted)
     if not isinstance(header.get("weights_sha256"), str):
-        raise UsageError(f"expected the digest of weights in {path}, got none; make it by {COMMAND}")
+        raise UsageError(f"{path} does not name the digest of its weights. Make it with {COMMAND}.")
 
 
 def need_facts(path: Path, facts: dict[str, Any], **wanted: str) -> None:
     for key, value in wanted.items():
         if facts.get(key) != value:
             raise UsageError(
-                f"expected {key} {value!r} in {path}, got {facts.get(key)!r}; files are named after what they hold"
+                f"The {key} in {path} must be {value!r}, but is {facts.get(key)!r}. "
+                "Files are named after what they hold."
             )
 
 

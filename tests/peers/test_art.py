@@ -93,5 +93,5 @@ def test_another_threshold_is_noticed(columns: Defense, batch: Batch) -> None:
 
 
 def test_what_it_does_not_know_is_refused(columns: Defense) -> None:
-    with pytest.raises(UsageError, match="expected columns, rows or square blocks, which ART knows, got 3x4"):
+    with pytest.raises(UsageError, match="ART knows columns, rows and square blocks, but this run keeps 3x4"):
         art_classifier(looking(columns, (3, 4), (16, 16), "1x1"))

@@ -187,16 +187,20 @@ def test_wrong_costs_are_refused(tmp_path: Path) -> None:
     path = cost_path(tmp_path, "ibp")
     table = json.loads(path.read_text())
     assert read_cost(path).ties is None and read_cost(path).training.seconds == 90.0
-    whole = "expected all costs of a defense in .*'{}'.*; measure again"
+    whole = "Measure all costs of the defense in .* again: .*'{}'"
+    above = "again: Seconds, images, passes, flops and parameters must be finite and above 0, .*, but they are"
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"seconds": "1"}, "expected all costs of a defense in .*: The value of costs.seconds must be a number"),
+        ({"seconds": "1"}, "Measure all costs of the defense in .* again: The value of costs.seconds must be a number"),
         ({"speed": 1}, "Unknown costs key 'speed'"),
         ({"training": {}}, whole.format("recipe")),
         ({"ties": {"added": 1}}, whole.format("rule")),
         ({"passes": None}, whole.format("passes")),
-        *(({"seconds": seconds}, "expected costs above 0, got") for seconds in (0, -1.0, float("nan"))),
-        *(({key: 0}, "expected costs above 0, got") for key in ("images", "passes", "flops", "parameters")),
-        ({"training": table["training"] | {"beside": -1}}, "expected costs above 0, got .*; measure again"),
+        *(({"seconds": seconds}, above) for seconds in (0, -1.0, float("nan"))),
+        *(({key: 0}, above) for key in ("images", "passes", "flops", "parameters")),
+        (
+            {"training": table["training"] | {"beside": -1}},
+            "Measure all costs .* again: .* and other costs at least 0, but they are .* and .*-1",
+        ),
     ]
     for change, words in wrong:
         path.write_text(json.dumps(table | change))
@@ -218,7 +222,9 @@ def test_files_of_something_else_are_refused(results: Path) -> None:
         kept = [path.read_bytes() for path in mine]
         for path, other in zip(mine, theirs, strict=True):
             path.write_bytes(other.read_bytes())
-        with pytest.raises(UsageError, match=r"expected (model|defense) 'mask-ds' in .*, got 'ds-column'; files are"):
+        with pytest.raises(
+            UsageError, match=r"The (model|defense) in .* must be 'mask-ds', but is 'ds-column'\. Files"
+        ):
             trained(results, masked)
         for path, content in zip(mine, kept, strict=True):
             path.write_bytes(content)
@@ -233,10 +239,10 @@ def test_files_of_something_else_are_refused(results: Path) -> None:
     for change, key in others:
         forged = header | change
         stored(attack_path(results, "ibp"), forged, attacked(forged["rule"], forged["patch"]))
-        with pytest.raises(UsageError, match=rf"expected {key} '.*' in .*ibp-attack.jsonl.gz, got"):
+        with pytest.raises(UsageError, match=rf"The {key} in .*ibp-attack.jsonl.gz must be '.*', but is"):
             trained(results, ibp)
     stored(attack_path(results, "ibp"), header | {"weights_sha256": None}, attacked(header["rule"]))
-    with pytest.raises(UsageError, match=r"expected the digest of weights in .*, got none; make it by python -m"):
+    with pytest.raises(UsageError, match=r"does not name the digest of its weights\. Make it with python -m"):
         trained(results, ibp)
     large = AttackRecord(MAIN_PATCH, header["rule"], 0, 3, 3, True, 2**70, None)
     for images, records in ((0, []), (1, [large])):
@@ -256,15 +262,17 @@ def test_files_of_something_else_are_refused(results: Path) -> None:
 
 
 def test_folders_that_are_none_are_refused(results: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"expected the folder of stored rows, got .*; give it by --results"):
+    with pytest.raises(UsageError, match=r"There is no folder .*nowhere of stored rows\. Give it by --results\."):
         standings(tmp_path / "nowhere")
     page = tmp_path / "docs" / "comparison.md"
     page.parent.mkdir()
     page.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match=r"expected text in .*comparison.md, got: .*; move it away for a new page"):
+    with pytest.raises(
+        UsageError, match=r"comparison.md cannot be read as text \(.*\)\. Move it away for a new page\."
+    ):
         write_page(page.parent, standings(results))
     page.write_text("# My page\n")
-    with pytest.raises(UsageError, match=r"expected <!-- accuracies --> in .*comparison.md, got none; put it where"):
+    with pytest.raises(UsageError, match=r"comparison.md has no <!-- accuracies -->\. Put it where"):
         write_page(page.parent, standings(results))
     assert page.read_text() == "# My page\n"
 

@@ -180,7 +180,7 @@ def test_jobs_are_what_is_left(bench: Bench) -> None:
 def test_costs_of_a_lost_run_are_not_those_of_another(bench: Bench) -> None:
     prepare(["clipped-bagnet"], bench)
     (bench.work / "clipped-bagnet" / "config.json").unlink()
-    with pytest.raises(UsageError, match=r"expected the run of the rows of clipped-bagnet in .*, got none"):
+    with pytest.raises(UsageError, match=r"The run behind the rows of clipped-bagnet is not in .*\. Remove"):
         measure("clipped-bagnet", bench)
 
 
@@ -200,5 +200,5 @@ def test_what_is_done_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     rivals.run(["clipped-bagnet"], **options)  # type: ignore[arg-type]
     assert seen == [("prepare", ["clipped-bagnet"]), ("measure_job", ["clipped-bagnet"])]
     assert len(read_attack_rows(attack_path(bench.results, "clipped-bagnet")).labels) == TINY.most
-    with pytest.raises(UsageError, match="expected another --out than studies/results with --tiny"):
+    with pytest.raises(UsageError, match="With --tiny, --out must not be studies/results"):
         rivals.run(["clipped-bagnet"], tiny=True)

@@ -115,5 +115,5 @@ def test_what_is_done_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     sweep.sweep(["heaviside-0"], **options)  # type: ignore[arg-type]
     sweep.sweep(["heaviside-[01]"], **options)  # type: ignore[arg-type]
     assert seen == ["heaviside-0", "heaviside-1"]
-    with pytest.raises(UsageError, match="expected another --out than studies/results with --tiny"):
+    with pytest.raises(UsageError, match="With --tiny, --out must not be studies/results"):
         sweep.sweep(["heaviside-0"], tiny=True)
