@@ -29,7 +29,8 @@ class Mistake:
         path = Path("src", "bagcert", folder, f"{module}.py")
         text = (ROOT / path).read_text("utf-8")
         wanted = ast.dump(ast.parse(self.right, mode="eval").body)
-        found = [node for node in ast.walk(definition(ast.parse(text), names)) if ast.dump(node) == wanted]
+        nodes = ast.walk(definition(ast.parse(text), names))
+        found = [node for node in nodes if isinstance(node, ast.expr) and ast.dump(node) == wanted]
         assert len(found) == 1, f"'{self.right}' is {len(found)} times in {self.place}"
         segment = ast.get_source_segment(text, found[0])
         assert segment is not None
