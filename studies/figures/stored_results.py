@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -83,10 +83,15 @@ class Stock:
         paths = {model: plan.shape_rows(self.results, model) for model in shipped_models()}
         shelf = take(paths, read_current, "shipped models against all patches", "python -m studies shipped shapes")
         found = {
-            model: shelf.found[model] if model in shelf.found else read_rows(folder / ROWS)
-            for model, folder in shipped_models().items()
+            model: shelf.found[model] if model in shelf.found else shipped_rows(model) for model in shipped_models()
         }
         return Shelf(found, shelf.missing)
+
+
+@cache
+def shipped_rows(model: str) -> Rows:
+    """The rows that come with a model; nobody changes them while a study runs."""
+    return read_rows(shipped_models()[model] / ROWS)
 
 
 def read_current(path: Path) -> Rows | None:

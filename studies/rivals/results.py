@@ -10,8 +10,8 @@ from bagcert.rows.accuracy import Accuracies
 from bagcert.rows.attacked import AttackRows, read_attack_rows
 from bagcert.rows.certified import Rows, read_rows
 from bagcert.rows.format import Evaluation
-from bagcert.rows.shipping import ROWS
 from studies.figures.plan import bound_rows
+from studies.figures.stored_results import shipped_rows
 from studies.rivals.costs import Cost, read_cost
 from studies.rivals.plan import (
     COMMAND,
@@ -53,7 +53,7 @@ def standings(results: Path) -> list[Standing]:
 
 def shipped(results: Path, model: str) -> Standing:
     """A shipped model, which comes with its rows."""
-    rows = read_rows(shipped_models()[model] / ROWS)
+    rows = shipped_rows(model)
     digest, own = card(model)["weights_sha256"], card(model)["rule"]
     rules = tuple(sorted(OURS[model], key=lambda rule: rule != own))
     weights = Weights(model, digest, own)
