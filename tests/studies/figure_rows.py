@@ -20,7 +20,7 @@ from studies.figures.plan import (
 )
 from tests.rows.forging import make_rows
 
-IMAGES = 200
+IMAGES = 40  # packing takes most of the time
 LABELS = [number % 10 for number in range(IMAGES)]
 
 
