@@ -85,11 +85,11 @@ KILLED_RUN = """
 import json, sys
 from pathlib import Path
 from rich.progress import Progress
-from bagcert.data import cifar10, fetch
+from bagcert.data import cifar10, cifar10_sources
 cifar10.MD5.update(json.loads(sys.argv[1]))
 cifar10.BATCH_BYTES = int(sys.argv[2])
-fetch.URL = "http://127.0.0.1:9/none"
-fetch.fetch_cifar10(Path(sys.argv[3]), Progress(disable=True))
+cifar10_sources.URL = "http://127.0.0.1:9/none"
+cifar10_sources.fetch_cifar10(Path(sys.argv[3]), Progress(disable=True))
 """
 
 
