@@ -12,6 +12,8 @@ from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.scorers.residual import ResidualScorer
 
+pytestmark = pytest.mark.slow
+
 NAMES = tuple("0123456789")
 QUICK = AttackSettings(steps=8, step_size=0.2)
 
@@ -47,7 +49,6 @@ def test_an_attack_changes_one_patch_of_the_threat_and_nothing_else(defense: Def
         assert not bool(changed.any())
 
 
-@pytest.mark.slow
 def test_more_places_and_restarts_and_a_sweep_find_more(votes: ResidualScorer, digits: Batch) -> None:
     defense = Defense.build(votes, "every-region", "1x1", NAMES)
     images, labels = digits.images[:60], digits.labels[:60]

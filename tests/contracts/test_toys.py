@@ -133,6 +133,7 @@ def test_attack_second_opinion_and_graph_take_a_rule_by_one_row_each(
     votes.export(rule="fearful")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["heaviside", "stair"])
 def test_a_network_and_a_score_step_need_one_class_and_one_row_each(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -166,6 +167,7 @@ def test_a_network_that_does_not_say_what_makes_its_footprint_is_not_verified(
 PLUS = ("--patch", "plus:3")
 
 
+@pytest.mark.slow
 def test_a_patch_shape_needs_one_function_and_one_row(votes: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules and attacks take it; the second opinion knows rectangles only."""
     assert "Write it like 5x5, 2.4%, area:24" in votes.refused("certify", str(votes.run), *PLUS)
