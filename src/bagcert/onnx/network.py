@@ -9,7 +9,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from bagcert.errors import UsageError
+from bagcert.errors import UsageError, first_line
 from bagcert.onnx.graph import OPSET
 from bagcert.onnx.guard import GuardBand
 from bagcert.onnx.pixels import blackened, pixel_problems
@@ -55,8 +55,7 @@ def network_model(
                 verbose=False,
             )
     except Exception as error:
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(f"The network cannot be exported by torch.onnx ({first_line}).") from error
+        raise UsageError(f"The network cannot be exported by torch.onnx ({first_line(error)}).") from error
     assert program is not None
     model = program.model_proto
     if model.graph.input[0].type.tensor_type.shape.dim[0].HasField("dim_value"):

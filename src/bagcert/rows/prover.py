@@ -33,8 +33,7 @@ class Prover:
 
     def __init__(self, defense: Defense, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
-        self.defense = defense = defense.against(evaluation.patch, evaluation.rule)
-        self._device = defense.device
+        self.defense = defense.against(evaluation.patch, evaluation.rule)
 
     def records(self, numbers: list[int], labels: list[int], scores: IntegerScores, digests: list[str]) -> list[Record]:
         """The records of these images; with details if `digests` of their scores are given, else the answers alone."""
@@ -65,7 +64,7 @@ class Prover:
 
     @cached_property
     def _squares(self) -> list[tuple[int, Regions]]:
-        return list(squares(self.defense.rule, self.defense.scorer.footprint, self._device))
+        return list(squares(self.defense.rule, self.defense.scorer.footprint, self.defense.device))
 
     @cached_property
     def _inside(self) -> int:
