@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from typer.main import get_command
 
-from bagcert.cli.main import app
+from bagcert.cli.main import COMMANDS, command
 from bagcert.defense import shipped_models
 from studies.common.commands import listed
 from tests.cli.calling import call
@@ -36,7 +35,7 @@ def commands_in(path: Path) -> list[list[str]]:
 
 @pytest.mark.parametrize("path", [*PAGES, *RECIPES], ids=lambda path: path.name)
 def test_every_command_exists_with_its_options(path: Path) -> None:
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands = {name: command(name) for name in COMMANDS}
     for program, *words in commands_in(path):
         if program == "python":
             package, _, name = words[1].partition(".")

@@ -1,27 +1,54 @@
 """Image classifiers whose decisions are proven safe from adversarial patches, in one or two forward passes."""
 
-from bagcert.attacks.settings import AttackSettings
-from bagcert.certify import certified_size, certify_scores
-from bagcert.defense import Defense, load
-from bagcert.errors import UsageError
-from bagcert.rules import Certificate, EveryRegion, LargestRegion, Masked, Monotone, TwoMask
-from bagcert.scorers.wrapped import wrap
-from bagcert.threats import Footprint, Layer
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "AttackSettings",
-    "Certificate",
-    "Defense",
-    "EveryRegion",
-    "Footprint",
-    "LargestRegion",
-    "Layer",
-    "Masked",
-    "Monotone",
-    "TwoMask",
-    "UsageError",
-    "certified_size",
-    "certify_scores",
-    "load",
-    "wrap",
-]
+from bagcert.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from bagcert.attacks.settings import AttackSettings as AttackSettings
+    from bagcert.certify import certified_size as certified_size
+    from bagcert.certify import certify_scores as certify_scores
+    from bagcert.defense import Defense as Defense
+    from bagcert.defense import load as load
+    from bagcert.errors import UsageError as UsageError
+    from bagcert.rules import Certificate as Certificate
+    from bagcert.rules import EveryRegion as EveryRegion
+    from bagcert.rules import LargestRegion as LargestRegion
+    from bagcert.rules import Masked as Masked
+    from bagcert.rules import Monotone as Monotone
+    from bagcert.rules import TwoMask as TwoMask
+    from bagcert.scorers.wrapped import wrap as wrap
+    from bagcert.threats import Footprint as Footprint
+    from bagcert.threats import Layer as Layer
+
+# Where each public name lives. It is imported when it is first asked for: the command line's help needs no torch.
+HOMES = {
+    "AttackSettings": "bagcert.attacks.settings",
+    "Certificate": "bagcert.rules",
+    "Defense": "bagcert.defense",
+    "EveryRegion": "bagcert.rules",
+    "Footprint": "bagcert.threats",
+    "LargestRegion": "bagcert.rules",
+    "Layer": "bagcert.threats",
+    "Masked": "bagcert.rules",
+    "Monotone": "bagcert.rules",
+    "TwoMask": "bagcert.rules",
+    "UsageError": "bagcert.errors",
+    "certified_size": "bagcert.certify",
+    "certify_scores": "bagcert.certify",
+    "load": "bagcert.defense",
+    "wrap": "bagcert.scorers.wrapped",
+}
+
+__all__ = list(HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'bagcert' has no attribute '{name}'")
+    return getattr(import_module(HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -8,13 +8,13 @@ import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import metadata
 from threading import RLock
 
 import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError, unknown_name
+from bagcert.version import __version__
 
 BATCH_SIZE = 16
 BACKENDS = ("torch", "onnx")
@@ -150,8 +150,4 @@ def device_name(device: torch.device) -> str:
 
 def versions() -> dict[str, str]:
     """The versions of this package, Python and torch."""
-    try:
-        own = metadata.version("bagcert")
-    except metadata.PackageNotFoundError:
-        own = "not installed"  # run from the source folder
-    return {"bagcert": own, "python": platform.python_version(), "torch": torch.__version__}
+    return {"bagcert": __version__, "python": platform.python_version(), "torch": torch.__version__}

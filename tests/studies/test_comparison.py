@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from typer.main import get_command
 
-from bagcert.cli.main import app
+from bagcert.cli.main import COMMANDS, command
 from bagcert.defense import Defense, card
 from bagcert.errors import UsageError
 from bagcert.rows.format import AttackRecord, Evaluation, meta_path, read_meta
@@ -59,7 +58,7 @@ def test_the_page_is_that_of_the_rows() -> None:
 
 def test_the_page_names_what_exists() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands = {name: command(name) for name in COMMANDS}
     assert all(name in commands for name in re.findall(r"`bagcert ([a-z]+)", text))
     for package, name in re.findall(r"python -m (benchmarks|studies)[. ]([a-z0-9_]+)", text):
         assert name in listed(ROOT / package)

@@ -49,7 +49,6 @@ def attack(
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
 ) -> None:
-    """Attack images with patches; exit with code 1 if a certified image changes its class, which breaks the proof"""
     begun = time.monotonic()
     settings = AttackSettings(steps, step_size, restarts, places, sweep, paper_place, fixed_target, seed)
     defense = load(model, find_device(device, usual_device())).against(patch, rule)

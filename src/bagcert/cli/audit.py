@@ -34,7 +34,6 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
 ) -> None:
-    """Compare scores bit for bit under patches, other batches and repetition; exit with code 1 if a check fails"""
     defense = load(model, device)
     source = fitting_dataset(defense.card["data"]["name"], defense, data_dir).split("test")
     clean = next(source.batches(images, "cpu")).images

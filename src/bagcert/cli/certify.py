@@ -43,7 +43,6 @@ def certify(
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
 ) -> None:
-    """Certify a data set: prove for each image that no patch changes its class; repeat the command to continue it"""
     begun = time.monotonic()
     with joined_world() as world:
         defense = load(model, find_device(device, world.device))

@@ -20,7 +20,6 @@ def data(
     resize: Annotated[int, Option(help="for folders: length to scale the shorter side to; 0 keeps the size")] = 256,
     crop: Annotated[int, Option(help="for folders: side of the square to cut out")] = 224,
 ) -> None:
-    """Fetch a data set if needed, read all of it, and print what it holds"""
     console = Console(highlight=False, soft_wrap=True)
     if name == "cifar10":
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())

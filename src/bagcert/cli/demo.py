@@ -49,7 +49,6 @@ def demo(
     ),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
 ) -> None:
-    """Certify 1,000 images with a shipped model, attack 50 of them, and write a report"""
     begun = time.monotonic()
     console = Console(highlight=False, soft_wrap=True)
     scene = find_scene(console, out, data_dir)

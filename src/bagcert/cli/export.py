@@ -23,7 +23,6 @@ def export(
         float, typer.Option(help="guard band: votes whose logit is this close to 0 are uncertain", min=0)
     ] = 0.0,
 ) -> None:
-    """Write one ONNX graph from pixels to class, certificate and weakest placement; it needs only onnxruntime"""
     need_onnx()
     from bagcert.onnx.export import export_defense
 

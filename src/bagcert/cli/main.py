@@ -1,43 +1,78 @@
-"""The `bagcert` command: one small file per subcommand, errors as one line."""
+"""The `bagcert` command: one row per subcommand, imported only when it is used; errors as one line."""
 
 import sys
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
-from bagcert.cli.attack import attack
-from bagcert.cli.audit import audit
-from bagcert.cli.certify import certify
-from bagcert.cli.data import data
-from bagcert.cli.demo import demo
-from bagcert.cli.export import export
-from bagcert.cli.models import models
-from bagcert.cli.report import report
-from bagcert.cli.serve import serve
-from bagcert.cli.ship import ship
-from bagcert.cli.train import train
-from bagcert.cli.verify import verify
 from bagcert.errors import UsageError
+from bagcert.version import __version__
+
+# What `bagcert --help` says. The command NAME is the function NAME in `bagcert/cli/NAME.py`.
+COMMANDS = {
+    "data": "Fetch a data set if needed, read all of it, and print what it holds",
+    "train": "Train a network whose decisions can be certified",
+    "models": "List the shipped models, or show the card of one of them",
+    "ship": "Store a run with 8-bit weights, and certify the whole test set in float32 for its card",
+    "certify": "Certify a data set: prove for each image that no patch changes its class; "
+    "repeat the command to continue it",
+    "attack": "Attack images with patches; exit with code 1 if a certified image changes its class, "
+    "which breaks the proof",
+    "verify": "Check every certificate with separate, plain and slow code; exit with code 1 if any does not hold",
+    "report": "Write rows as a self-contained page, with tables (Markdown, LaTeX) and figures (SVG, PNG) beside it",
+    "export": "Write one ONNX graph from pixels to class, certificate and weakest placement; it needs only onnxruntime",
+    "audit": "Compare scores bit for bit under patches, other batches and repetition; "
+    "exit with code 1 if a check fails",
+    "serve": "Serve a model over HTTP: each picture gets its class and the proof; "
+    "Ctrl-C stops after the accepted requests",
+    "demo": "Certify 1,000 images with a shipped model, attack 50 of them, and write a report",
+}
+SETTINGS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False}
+
+
+def command(name: str) -> Any:
+    """One subcommand with all its options."""
+    alone = typer.Typer(**SETTINGS)
+    alone.command(name, help=COMMANDS[name])(getattr(import_module(f"bagcert.cli.{name}"), name))
+    return typer.main.get_command(alone)
+
+
+class CommandsByName(TyperGroup):
+    """Lists every command by its row; imports the one that is called. Importing torch takes longer than any help."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in COMMANDS:
+            self.commands[args[0]] = command(args[0])
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     name="bagcert",
     help="Image classifiers whose decisions are proven safe from adversarial patches",
+    cls=CommandsByName,
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    **SETTINGS,
 )
-app.command()(data)
-app.command()(train)
-app.command()(models)
-app.command()(ship)
-app.command()(certify)
-app.command()(attack)
-app.command()(verify)
-app.command()(report)
-app.command()(export)
-app.command()(audit)
-app.command()(serve)
-app.command()(demo)
+for name, help_line in COMMANDS.items():
+    app.command(name, help=help_line)(lambda: None)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bagcert {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version and exit", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What can be asked without a command."""
 
 
 def main() -> None:

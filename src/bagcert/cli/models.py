@@ -13,7 +13,6 @@ from bagcert.defense import card, shipped_models
 def models(
     name: Annotated[str | None, typer.Argument(help="model whose card to show")] = None,
 ) -> None:
-    """List the shipped models, or show the card of one of them"""
     if name is not None:
         show_card(name, card(name))
         return

@@ -16,6 +16,5 @@ def report(
     out: Annotated[Path, typer.Option(help="folder for the page, tables and figures")] = Path("report"),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets, for the gallery")] = None,
 ) -> None:
-    """Write rows as a self-contained page, with tables (Markdown, LaTeX) and figures (SVG, PNG) beside it"""
     inputs = read_inputs(rows)
     typer.echo(f"wrote {write_report(build(inputs, data_dir), inputs, out)}")

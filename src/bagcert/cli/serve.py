@@ -49,7 +49,6 @@ def serve(
     threads: Annotated[int | None, typer.Option(help="threads of the model; default: one per core", min=1)] = None,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets, for samples")] = None,
 ) -> None:
-    """Serve a model over HTTP: each picture gets its class and the proof; Ctrl-C stops after the accepted requests"""
     need_serving()
     import uvicorn
 

@@ -20,7 +20,6 @@ def ship(
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N, to certify the test set on")] = "cpu",
 ) -> None:
-    """Store a run with 8-bit weights, and certify the whole test set in float32 for its card"""
     dataset = load_dataset(card(run)["data"]["name"], data_dir)
     with counted("certifying", len(dataset.split("test"))) as after_batch:
         facts = {"command": command, "beside": beside}

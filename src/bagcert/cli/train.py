@@ -37,7 +37,6 @@ def train(
     seed: Annotated[int, typer.Option(help="seed of all randomness")] = 0,
     final: Annotated[bool, typer.Option("--final", help="train on the validation images too")] = False,
 ) -> None:
-    """Train a network whose decisions can be certified"""
     folder = out or Path("runs") / Path(recipe).stem
     order = RunOptions(out=folder, data_dir=data_dir, seed=seed, minutes=minutes, final=final, resume=resume)
     try:

@@ -16,7 +16,6 @@ SHOWN = 20
 def verify(
     rows: Annotated[Path, typer.Argument(help="file written by `bagcert certify --scores`")],
 ) -> None:
-    """Check every certificate with separate, plain and slow code; exit with code 1 if any does not hold"""
     with counted("verifying", read_meta(rows, CERTIFICATES).images) as after_image:
         verdict = verify_rows(rows, after_image)
     for line in words(verdict):

@@ -1,0 +1,55 @@
+"""The command line as a whole: it starts without torch, and every command has its row and its file."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bagcert
+from bagcert.cli.main import COMMANDS, command
+from tests.cli.calling import call
+
+SHARED = {"__init__", "main", "output"}  # files of `cli/` that hold no command
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["no-such-command"]])
+def test_starting_needs_no_torch(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from bagcert.cli.main import main
+sys.argv = ["bagcert", *{arguments!r}]
+try:
+    main()
+finally:
+    loaded = {{"torch", "numpy", "matplotlib"}} & set(sys.modules)
+    print("loaded:", *loaded, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "loaded:\n" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_each_file_has_a_row_and_each_row_its_options() -> None:
+    files = {path.stem for path in Path("src/bagcert/cli").glob("*.py")}
+    assert files - SHARED == set(COMMANDS)
+    assert all(command(name).params for name in COMMANDS)
+
+
+def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"bagcert {bagcert.__version__}\n"
+
+
+def test_public_names_are_the_ones_that_type_checkers_see() -> None:
+    tree = ast.parse(Path("src/bagcert/__init__.py").read_text())
+    seen = {
+        alias.name: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert {name: home for name, home in seen.items() if name in bagcert.__all__} == bagcert.HOMES
+    assert all(getattr(bagcert, name).__name__ == name for name in bagcert.__all__)
+
+
+def test_a_name_that_does_not_exist() -> None:
+    with pytest.raises(AttributeError, match="module 'bagcert' has no attribute 'laod'"):
+        bagcert.laod  # noqa: B018
