@@ -1,7 +1,8 @@
-"""The one error that a caller can cause, and help with misspelled names."""
+"""The one error that a caller can cause, and help with misspelled names and missing packages."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 
 
 class UsageError(ValueError):
@@ -20,3 +21,14 @@ def first_line(error: Exception) -> str:
     """Another library's error in one line: the first line of its message, or the error's name if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def need_packages(what: str, packages: Mapping[str, str]) -> None:
+    """Refuse in one line if a package is missing; import what needs it only after this call.
+
+    `packages` maps the name of each module to the name under which pip installs it. The error names packages, not an
+    extra of this one: the command then works from a wheel, a checkout and a plain source folder.
+    """
+    missing = [name for module, name in packages.items() if find_spec(module) is None]
+    if missing:
+        raise UsageError(f"{what} needs {', '.join(missing)}. Run: pip install {' '.join(missing)}")

@@ -126,9 +126,9 @@ def test_an_open_address_is_remarked_on(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("bagcert.server.find_spec", lambda name: None if name == "uvicorn" else object())
+    monkeypatch.setattr("bagcert.errors.find_spec", lambda name: None if name == "uvicorn" else object())
     assert call(monkeypatch, "serve", "cifar10-small") == 2
-    assert "packages that are not installed: uvicorn. Run: pip install 'bagcert[all]'." in capsys.readouterr().err
+    assert "The server needs uvicorn. Run: pip install uvicorn\n" in capsys.readouterr().err
 
 
 def test_samples_are_the_first_test_images(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from bagcert.data.arrays import ArrayDataset, Arrays
 from bagcert.data.base import cut
-from bagcert.errors import UsageError
+from bagcert.errors import need_packages
 
 CLASSES = tuple("0123456789")
 STATISTICS = ((0.304806,), (0.375632,))  # of the training part
@@ -18,10 +18,9 @@ TEST_SEED = 8  # another seed than that of the validation split
 
 def load_digits() -> ArrayDataset:
     """Gray levels are scaled to 0..255. scikit-learn has no test split, so a fixed fifth becomes ours."""
-    try:
-        from sklearn import datasets
-    except ImportError:
-        raise UsageError("The digits need scikit-learn. Run `pip install scikit-learn`.") from None
+    need_packages("The digits data set", {"sklearn": "scikit-learn"})
+    from sklearn import datasets
+
     pixels, targets = datasets.load_digits(return_X_y=True)
     images = torch.from_numpy((pixels * 255 / LEVELS).round().astype(np.uint8)).reshape(-1, 1, 8, 8)
     labels = torch.from_numpy(targets.astype(np.int64))

@@ -3,9 +3,7 @@
 May import: attacks, audit, defense, errors, program, rules, tensors, threats.
 """
 
-from importlib.util import find_spec
-
-from bagcert.errors import UsageError
+from bagcert.errors import need_packages
 
 PACKAGES = {
     "fastapi": "fastapi",
@@ -16,9 +14,5 @@ PACKAGES = {
 
 
 def need_serving() -> None:
-    """Raise a one-line error if a package is missing; import the modules that need them only after this call."""
-    missing = [name for module, name in PACKAGES.items() if find_spec(module) is None]
-    if missing:
-        raise UsageError(
-            f"The server needs packages that are not installed: {', '.join(missing)}. Run: pip install 'bagcert[all]'."
-        )
+    """Refuse in one line if a package is missing; the modules of this folder import them."""
+    need_packages("The server", PACKAGES)
