@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .venv-peers
+DEMO := .venv-demo
 
 # Two test processes on two cores: a second thread in each only makes them wait for each other (3x slower).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
@@ -38,8 +39,15 @@ fuzz: $(READY)
 load: $(READY)
 	$(BIN)/python -m benchmarks.serving
 
-demo: $(READY)
-	$(BIN)/bagcert demo
+# Installs what it runs, and none of the tools of development.
+demo: $(DEMO)/.ready
+	$(DEMO)/bin/bagcert demo
+
+$(DEMO)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DEMO)
+	echo '*' > $(DEMO)/.gitignore
+	$(DEMO)/bin/pip install --quiet -c constraints.txt -e .
+	touch $@
 
 # The outside check: the Adversarial Robustness Toolbox on our weights, in an environment of its own.
 peers: $(PEERS)/.ready
@@ -59,4 +67,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants
+	rm -rf $(VENV) $(PEERS) $(DEMO) .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants

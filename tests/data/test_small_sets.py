@@ -127,5 +127,5 @@ def test_digits_test_images_are_in_no_other_split() -> None:
 
 def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(UsageError, match="The digits data set needs scikit-learn. Run: pip install scikit-learn"):
+    with pytest.raises(UsageError, match=r"The digits data set needs scikit-learn\. Run: pip install scikit-learn"):
         load_digits()
