@@ -1,4 +1,4 @@
-"""Commands in README, docs and recipes exist with their options, and the code of every guide runs."""
+"""Commands in README, docs and recipes exist with their options; the code and the commands of every guide run."""
 
 import re
 import shlex
@@ -76,11 +76,22 @@ def stored_rows(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {}
 
 
-# What a reader of each page has at hand.
+def nothing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    return {}
+
+
+# What a reader of each page with code has at hand.
 GUIDES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
     "README.md": readers_images,
     "deploy.md": an_exported_graph,
+    "quickstart.md": nothing,
     "rows.md": stored_rows,
+}
+
+# Guides for newcomers: their commands run as written, one after another in one folder, with what is at hand there. The
+# words that are added to a command of some name only make it shorter.
+WALKS: dict[str, dict[str, list[str]]] = {
+    "quickstart.md": {},
 }
 
 
@@ -97,3 +108,15 @@ def test_the_code_of_a_guide_runs(path: Path, tmp_path: Path, monkeypatch: pytes
         if "import pandas" in block:
             pytest.importorskip("pandas")
         exec(compile(block, path.name, "exec"), dict(at_hand))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", WALKS)
+def test_the_commands_of_a_guide_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    GUIDES.get(name, nothing)(monkeypatch)
+    lines = re.findall(r"^    (bagcert .+)$", (ROOT / "docs" / name).read_text(encoding="utf-8"), re.MULTILINE)
+    assert lines
+    for line in lines:
+        words = shlex.split(line, comments=True)[1:]
+        assert call(monkeypatch, *words, *WALKS[name].get(words[0], [])) == 0, line
