@@ -21,7 +21,7 @@ MODULES = {
     "files": {"errors"},
     "config": {"errors"},
     "certify": {"errors", "threats", "rules"},
-    "defense": {"errors", "files", "program", "tensors", "threats", "rules", "scorers", "attacks"},
+    "defense": {"errors", "files", "pictures", "program", "tensors", "threats", "rules", "scorers", "attacks"},
 }
 OUTSIDE = {"__init__", "__main__"}  # they may import everything, and nobody imports them
 

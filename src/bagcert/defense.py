@@ -12,6 +12,7 @@ from torch import Tensor
 from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError, unknown_name
 from bagcert.files import read_json
+from bagcert.pictures import Framing
 from bagcert.program import BATCH_SIZE, Program, find_device, full_batches
 from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
 from bagcert.scorers.base import Scorer
@@ -76,6 +77,11 @@ class Defense:
     @property
     def device(self) -> torch.device:
         return next(self.scorer.parameters()).device
+
+    @property
+    def framing(self) -> Framing:
+        """How a picture of any size becomes an image of this network: as its card says, else the usual way."""
+        return Framing.on_card(self.card.get("framing"), self.scorer.footprint.image_size, self.scorer.channels or 3)
 
     @property
     def program(self) -> Program:

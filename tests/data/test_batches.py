@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from bagcert.data import Arrays, ArraySource, Augmentation, Batch
-from bagcert.data.arrays import to_unit
 from bagcert.data.base import derive_seed
 from bagcert.errors import UsageError
+from bagcert.pictures.framing import to_unit
 
 COUNT = 23
 AUGMENT = Augmentation(flip=True, crop_padding=2)

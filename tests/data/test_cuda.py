@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bagcert.data import Arrays, ArraySource, Augmentation
-from bagcert.data.arrays import to_unit
+from bagcert.pictures.framing import to_unit
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -7,12 +7,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from bagcert.data import Framing
 from bagcert.data.stream import decode
 from bagcert.errors import UsageError
+from bagcert.pictures import Framing
 
 EXIF_ORIENTATION = 0x0112
-AS_IS = Framing(resize=None, crop=6)
+AS_IS = Framing((6, 6), resize=0)
 
 
 def save(path: Path, picture: Image.Image, **options: Any) -> Path:
@@ -70,7 +70,7 @@ def test_cmyk_becomes_rgb(tmp_path: Path) -> None:
     path = save(tmp_path / "a.jpg", plain.convert("CMYK"), quality=100)
     with Image.open(path) as picture:
         assert picture.mode == "CMYK"
-    difference = decode(path, Framing(None, 16), None).int() - planes(plain).int()
+    difference = decode(path, Framing((16, 16), 0), None).int() - planes(plain).int()
     assert difference.abs().max() <= 2  # JPEG
 
 
@@ -91,7 +91,7 @@ def halves(height: int, width: int) -> Image.Image:
 
 @pytest.mark.parametrize(("height", "width"), [(100, 300), (300, 100), (64, 64), (33, 47)])
 def test_shorter_side_is_scaled_and_the_center_cut(tmp_path: Path, height: int, width: int) -> None:
-    images = decode(save(tmp_path / "a.png", halves(height, width)), Framing(resize=40, crop=32), None)
+    images = decode(save(tmp_path / "a.png", halves(height, width)), Framing((32, 32), resize=40), None)
     assert images.shape == (3, 32, 32)
     assert images[:, :, :12].max() <= 8  # the edge stays in the middle
     assert images[:, :, 20:].min() >= 247
@@ -108,7 +108,9 @@ def test_every_place_of_the_crop_can_be_reached(tmp_path: Path) -> None:
 
 def test_too_small_an_image_is_named(tmp_path: Path) -> None:
     path = save(tmp_path / "small.png", halves(5, 9))
-    with pytest.raises(UsageError, match=r"small\.png has 5x9 pixels, fewer than the crop of 6x6\. Set resize, or a"):
+    with pytest.raises(
+        UsageError, match=r"small\.png: The picture has 5x9 pixels, fewer than the crop of 6x6\. Set resize, or a"
+    ):
         decode(path, AS_IS, None)
 
 
@@ -117,16 +119,16 @@ def test_too_small_an_image_is_named(tmp_path: Path) -> None:
 def test_truncated_images_are_named(tmp_path: Path, ending: str, keep: float) -> None:
     noise = np.random.default_rng(0).integers(256, size=(64, 64, 3), dtype=np.uint8)
     path = save(tmp_path / f"cut.{ending}", Image.fromarray(noise))
-    decode(path, Framing(None, 64), None)
+    decode(path, Framing((64, 64), 0), None)
     path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
     remedy = r"Remove it, or train with --skip-broken\."
     with pytest.raises(UsageError, match=rf"Cannot read the image [^\n]*cut\.{ending}: [^\n]+\. {remedy}") as told:
-        decode(path, Framing(None, 64), None)
+        decode(path, Framing((64, 64), 0), None)
     assert "\n" not in str(told.value)
 
 
 def test_an_impossible_framing_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"A crop of 224 pixels does not fit into resize = 200"):
+    with pytest.raises(UsageError, match=r"A crop of 224x224 does not fit into resize = 200"):
         Framing(resize=200)
-    with pytest.raises(UsageError, match=r"The crop must have at least 1 pixel, but has 0"):
-        Framing(resize=None, crop=0)
+    with pytest.raises(UsageError, match=r"The crop must have at least 1 pixel, but has 8x0"):
+        Framing((8, 0), resize=0)

@@ -6,11 +6,12 @@ import pytest
 import torch
 from PIL import Image
 
-from bagcert.data import FolderDataset, FolderSettings, Framing, load_dataset
+from bagcert.data import FolderDataset, FolderSettings, load_dataset
 from bagcert.errors import UsageError
+from bagcert.pictures import Framing
 
-SMALL = FolderSettings(Framing(resize=None, crop=8), workers=0)
-SKIPPING = FolderSettings(Framing(resize=None, crop=8), workers=0, skip_broken=True)
+SMALL = FolderSettings(Framing((8, 8), resize=0), workers=0)
+SKIPPING = FolderSettings(Framing((8, 8), resize=0), workers=0, skip_broken=True)
 
 
 def add_images(folder: Path, count: int, size: int = 8) -> None:
@@ -110,7 +111,7 @@ def test_class_folders_alone_are_a_test_set(root: Path) -> None:
 def test_digest_follows_names_sizes_and_framing(root: Path) -> None:
     digest = FolderDataset(root, SMALL).digest
     assert FolderDataset(root, SMALL).digest == digest
-    assert FolderDataset(root, FolderSettings(Framing(None, 4), workers=0)).digest != digest
+    assert FolderDataset(root, FolderSettings(Framing((4, 4), 0), workers=0)).digest != digest
     (root / "val" / "cat" / "000.png").rename(root / "val" / "cat" / "0000.png")
     assert FolderDataset(root, SMALL).digest != digest
 
@@ -156,7 +157,7 @@ def test_skip_broken_counts_and_lists(root: Path, workers: int) -> None:
     broken, small = root / "val" / "dog" / "001.png", root / "train" / "cat" / "007.png"
     broken.write_bytes(b"no image")
     Image.new("RGB", (4, 4)).save(small)
-    dataset = FolderDataset(root, FolderSettings(Framing(None, 8), workers=workers, skip_broken=True))
+    dataset = FolderDataset(root, FolderSettings(Framing((8, 8), 0), workers=workers, skip_broken=True))
     assert set(dataset.broken) == {broken, small}
     assert "has 4x4 pixels, fewer than the crop of 8x8" in dataset.broken[small]
     assert dataset.split("test").labels.tolist() == [0, 1, 0, 0, 1]

@@ -11,12 +11,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from bagcert.data import Augmentation, Batch, Framing, stream
+from bagcert.data import Augmentation, Batch, stream
 from bagcert.data.stream import FolderSource, decode
 from bagcert.errors import UsageError
+from bagcert.pictures import Framing
 
 COUNT = 11
-FRAMING = Framing(resize=None, crop=8)
+FRAMING = Framing((8, 8), resize=0)
 AUGMENT = Augmentation(flip=True, crop_padding=1)
 
 

@@ -53,7 +53,7 @@ def test_a_gallery_without_images_says_why(tmp_path: Path, monkeypatch: pytest.M
     path = certify(save_digit_run(tmp_path / "one"), "one", scores=True, images=20)
     inputs = read_inputs([path])
     other = ArrayDataset("digits", DIGITS.classes, ((0.0,), (1.0,)), DIGITS.train, DIGITS.test, "other")  # type: ignore[attr-defined]
-    gallery = "bagcert.report.gallery.framed_dataset"
+    gallery = "bagcert.report.gallery.stored_dataset"
     with monkeypatch.context() as patch:
         patch.setattr(gallery, lambda *_: other)
         assert "another digest" in build(inputs, None).gallery.missing

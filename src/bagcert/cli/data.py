@@ -7,9 +7,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from typer import Argument, Option
 
-from bagcert.data import SPLITS, Dataset, FolderDataset, FolderSettings, Framing, load_dataset
+from bagcert.data import SPLITS, Dataset, FolderDataset, FolderSettings, load_dataset
 from bagcert.data.cifar10_sources import fetch_cifar10
 from bagcert.errors import UsageError
+from bagcert.pictures import Framing
 
 
 def data(
@@ -25,7 +26,7 @@ def data(
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
             fetch_cifar10(data_dir, progress)
-    settings = FolderSettings(Framing(resize or None, crop), skip_broken=True)
+    settings = FolderSettings(Framing((crop, crop), resize), skip_broken=True)
     dataset = load_dataset(name, data_dir, settings)
     console.print(summary(dataset), markup=False)
     if isinstance(dataset, FolderDataset) and dataset.broken:

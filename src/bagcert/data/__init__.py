@@ -1,6 +1,6 @@
 """Data sets behind one interface: their facts, a fixed validation split, and batches that repeat bit for bit.
 
-May import: errors, files.
+May import: errors, files, pictures.
 """
 
 from bagcert.data.arrays import ArrayDataset, Arrays, ArraySource
@@ -8,7 +8,6 @@ from bagcert.data.augment import Augmentation
 from bagcert.data.base import SPLITS, Batch, Dataset, Source
 from bagcert.data.catalog import load_dataset
 from bagcert.data.folder import FolderDataset, FolderSettings
-from bagcert.data.stream import Framing
 
 __all__ = [
     "SPLITS",
@@ -20,7 +19,6 @@ __all__ = [
     "Dataset",
     "FolderDataset",
     "FolderSettings",
-    "Framing",
     "Source",
     "load_dataset",
 ]

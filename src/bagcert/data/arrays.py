@@ -19,15 +19,7 @@ from bagcert.data.base import (
     training_positions,
 )
 from bagcert.errors import UsageError
-
-
-def to_unit(images: Tensor) -> Tensor:
-    """uint8 to float32 in [0, 1], with the same bits on every device.
-
-    The divisor is a tensor on the device. With a Python number, CUDA would multiply by its reciprocal, which rounds
-    differently from the CPU's division.
-    """
-    return images.float() / torch.full((), 255.0, device=images.device)
+from bagcert.pictures.framing import to_unit
 
 
 def upload(tensor: Tensor, device: torch.device) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from bagcert.data.augment import Augmentation, Draws
 from bagcert.errors import UsageError, unknown_name
+from bagcert.pictures import Framing
 
 SPLITS = ("train", "validation", "train+validation", "test")
 
@@ -66,6 +67,7 @@ class Dataset(ABC):
     channels: int
     image_size: tuple[int, int]  # h w
     digest: str  # SHA-256 that identifies the data
+    framing: Framing | None = None  # of pictures of any size; None: all images have one size
 
     @abstractmethod
     def split(self, name: str) -> Source:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from pathlib import Path
 
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from bagcert.data.arrays import Arrays, ArraySource
 from bagcert.data.base import Dataset, Source, check_split, training_positions
-from bagcert.data.stream import FolderSource, Framing, decode, default_workers, quiet_fork
+from bagcert.data.stream import FolderSource, decode, default_workers, quiet_fork
 from bagcert.errors import UsageError
+from bagcert.pictures import Framing
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -25,7 +27,7 @@ MOST_RESIDENT = 32 * 2**30  # bytes of pixels
 class FolderSettings:
     """How a folder is read. The defaults are the usual ones for ImageNet.
 
-    `Framing(resize=None, crop=64)` takes 64x64 images as they are. `skip_broken` reads every image when the folder is
+    `Framing((64, 64), resize=0)` takes 64x64 images as they are. `skip_broken` reads every image when the folder is
     loaded, leaves out those that cannot be read, and lists them in `FolderDataset.broken`. `resident` decodes every
     image once and keeps all of them on the device: for small folders that are read many times.
     """
@@ -122,8 +124,8 @@ class FolderDataset(Dataset):
         parts = [folder / name for name in PARTS if (folder / name).is_dir()]
         self.classes = class_folders(parts[0] if parts else folder)
         self.mean, self.std = IMAGENET_MEAN, IMAGENET_STD
-        self.channels = 3
-        self.image_size = (self.settings.framing.crop, self.settings.framing.crop)
+        self.framing = self.settings.framing
+        self.channels, self.image_size = self.framing.channels, self.framing.size
         listings = {part.name: list_images(part, self.classes) for part in parts}
         listings = listings or {"val": list_images(folder, self.classes)}
         self.broken: dict[Path, str] = {}
@@ -154,15 +156,15 @@ class FolderDataset(Dataset):
         """All images of a part in memory, each cropped at its center."""
         if part not in self._decoded:
             listing = self.listings[part]
-            side = self.settings.framing.crop
-            size = len(listing.paths) * 3 * side**2
+            shape = (len(listing.paths), self.channels, *self.image_size)
+            size = prod(shape)
             if size > MOST_RESIDENT:
                 raise UsageError(
                     f"{self.folder / part} has {size / 2**30:.0f} GiB of pixels, but at most "
                     f"{MOST_RESIDENT / 2**30:.0f} GiB are kept on the device. Set data.resident=false to stream them."
                 )
             source = FolderSource(listing.paths, listing.labels, self.settings.framing, self.settings.workers)
-            images = torch.empty(len(listing.paths), 3, side, side, dtype=torch.uint8)
+            images = torch.empty(shape, dtype=torch.uint8)
             filled = 0
             for batch in source.bytes_in_order():
                 images[filled : filled + len(batch)] = batch

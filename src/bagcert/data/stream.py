@@ -10,78 +10,36 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from bagcert.data.arrays import to_unit, upload
+from bagcert.data.arrays import upload
 from bagcert.data.augment import Augmentation
 from bagcert.data.base import Batch, Source, Step, derive_seed, draws_of_step, epoch_order, require_seed, steps
 from bagcert.errors import UsageError, first_line
-
-DEEP_GRAY = ("I;16", "I;16L", "I;16B", "I;16N", "I")  # 16 bits per pixel; Pillow opens 16-bit PNGs as one of these
-
-
-@dataclass(frozen=True)
-class Framing:
-    """How an image becomes a square: scale its shorter side to `resize` (None: leave it), then cut out `crop`."""
-
-    resize: int | None = 256
-    crop: int = 224
-
-    def __post_init__(self) -> None:
-        if self.crop < 1:
-            raise UsageError(f"The crop must have at least 1 pixel, but has {self.crop}.")
-        if self.resize is not None and self.resize < self.crop:
-            raise UsageError(f"A crop of {self.crop} pixels does not fit into resize = {self.resize}. Change either.")
+from bagcert.pictures.framing import Framing, to_unit
+from bagcert.pictures.reading import read_file
 
 
-def to_rgb(picture: Image.Image) -> Image.Image:
-    """The picture upright, with three channels of 8 bits. Transparency is dropped."""
-    picture = ImageOps.exif_transpose(picture)
-    if picture.mode in DEEP_GRAY:  # Pillow's own conversion clips at 255
-        picture = Image.fromarray((np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
-    return picture.convert("RGB")
-
-
-def scale(picture: Image.Image, shorter: int) -> Image.Image:
-    """Scale the shorter side to exactly `shorter`: bilinear, with antialiasing."""
-    width, height = picture.size
-    least = min(width, height)
-    size = (max(shorter, round(width * shorter / least)), max(shorter, round(height * shorter / least)))
-    return picture if size == picture.size else picture.resize(size, Image.Resampling.BILINEAR)
-
-
-def read_image(path: Path) -> Image.Image:
-    """The decoded image. A file that Pillow cannot read to its end is an error that names the file."""
+def read_image(path: Path, channels: int) -> Image.Image:
+    """The decoded image. A file that cannot be read is an error that names the file and says what to do."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's remarks on metadata and transparency: only colors count
-            with Image.open(path) as picture:
-                return to_rgb(picture)
-    except FileNotFoundError:
-        raise UsageError(f"{path} does not exist. Start again, so that the folder is listed anew.") from None
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        remedy = "Remove it, or train with --skip-broken."
-        raise UsageError(f"Cannot read the image {path}: {first_line(error)}. {remedy}") from None
+        return read_file(path, channels)
+    except UsageError as error:
+        gone = "Start again, so that the folder is listed anew."
+        remedy = "Remove it, or train with --skip-broken." if path.exists() else gone
+        raise UsageError(f"{error} {remedy}") from None
 
 
 def decode(path: Path, framing: Framing, position: tuple[float, float] | None = None) -> Tensor:
-    """uint8 [3 crop crop]. `position` in [0, 1)² picks one of all positions of the crop; None: the center."""
-    picture = read_image(path)
-    if framing.resize is not None:
-        picture = scale(picture, framing.resize)
-    width, height = picture.size
-    size = framing.crop
-    if width < size or height < size:
-        remedy = "Set resize, or a smaller crop."
-        raise UsageError(f"{path} has {height}x{width} pixels, fewer than the crop of {size}x{size}. {remedy}")
-    down, right = height - size, width - size
-    top, left = down // 2, right // 2
-    if position is not None:
-        top, left = int(position[0] * (down + 1)), int(position[1] * (right + 1))
-    pixels = np.array(picture.crop((left, top, left + size, top + size)))  # h w c
+    """uint8 [c h w]. `position` in [0, 1)² picks one of all positions of the crop; None: the center."""
+    picture = read_image(path, framing.channels)
+    try:
+        pixels = framing.frame(picture, position)  # h w c
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
 
@@ -122,7 +80,7 @@ class BatchReader(TorchDataset[Tensor | str]):
             images = [decode(path, self.framing, at) for path, at in zip(batch.paths, positions, strict=True)]
         except UsageError as error:
             return str(error)
-        return torch.stack(images) if images else torch.empty(0, 3, self.framing.crop, self.framing.crop).byte()
+        return torch.stack(images) if images else torch.empty(0, self.framing.channels, *self.framing.size).byte()
 
 
 def random_positions(step: Step, epoch_seed: int) -> tuple[tuple[float, float], ...]:
@@ -168,7 +126,7 @@ class FolderSource(Source):
             yield Batch(to_unit(images), upload(self.labels[index], device), upload(index, device))
 
     def bytes_in_order(self) -> Iterator[Tensor]:
-        """All images in the order of the files, uint8 [b 3 h w]."""
+        """All images in the order of the files, uint8 [b c h w]."""
         parts = [self.paths[start : start + 100] for start in range(0, len(self.paths), 100)]
         yield from self.read([BatchFiles(part) for part in parts], torch.device("cpu"))
 

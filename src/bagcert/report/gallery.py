@@ -1,5 +1,6 @@
 """Images with their score maps: the worst placement, the scores it reaches, and the closest rival."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from bagcert.data import Source
+from bagcert.config import read_config
+from bagcert.data import Dataset, FolderSettings, Source, load_dataset
 from bagcert.errors import UsageError
+from bagcert.pictures import Framing
 from bagcert.report.drawing import PALETTE, Picture, picture
 from bagcert.rows.certified import Rows
 from bagcert.rows.format import Evaluation
-from bagcert.rows.header import framed_dataset
 from bagcert.rows.stored_scores import ScoreFiles, scores_folder
 from bagcert.rules import Certificate
 from bagcert.scorers.footprint_table import read_footprint
@@ -40,7 +42,7 @@ def make_gallery(rows: Rows, entry: Evaluation, data_dir: Path | None) -> Galler
         return Gallery([], "these rows have no scores beside them; certify with --scores")
     header = rows.header
     try:
-        dataset = framed_dataset(header["data"]["name"], header["footprint"]["image_size"], data_dir)
+        dataset = stored_dataset(header, data_dir)
     except UsageError as error:
         return Gallery([], f"the images are not here: {error}")
     if dataset.digest != header["data"]["digest"]:
@@ -52,6 +54,14 @@ def make_gallery(rows: Rows, entry: Evaluation, data_dir: Path | None) -> Galler
         if scores is not None:
             found.append((draw_image(number, rows, entry, scores, source), caption(kind, number, rows, entry)))
     return Gallery(found)
+
+
+def stored_dataset(header: Mapping[str, Any], data_dir: Path | None) -> Dataset:
+    """The data set behind rows; the pictures of a folder are framed as they were."""
+    height, width = header["footprint"]["image_size"]
+    table = header["data"].get("framing")
+    framing = Framing.usual((height, width)) if table is None else read_config(Framing, table, "framing")
+    return load_dataset(header["data"]["name"], data_dir, FolderSettings(framing))
 
 
 def picks(rows: Rows, entry: Evaluation) -> list[tuple[str, int]]:

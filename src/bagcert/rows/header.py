@@ -1,10 +1,10 @@
 """What the file beside the rows says: what was certified with what, enough to check it without the model."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bagcert.data import Dataset, FolderSettings, Framing, load_dataset
+from bagcert.config import write_config
+from bagcert.data import Dataset, FolderSettings, load_dataset
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.program import Program
@@ -23,7 +23,7 @@ def describe(
         "recipe": card.get("recipe"),
         "seed": card.get("seed"),
         "card": {"patch": card.get("patch"), "rule": card.get("rule")},
-        "data": {"name": dataset.name, "digest": dataset.digest},
+        "data": describe_data(dataset),
         "split": split,
         "classes": list(dataset.classes),
         **describe_scores(defense.scorer),
@@ -46,19 +46,16 @@ def describe_scores(scorer: Scorer) -> dict[str, Any]:
     }
 
 
-def framed_dataset(name: str, image_size: Sequence[int], data_dir: Path | None) -> Dataset:
-    """A data set for images of this size.
-
-    Pictures in a folder are scaled until the shorter side fits (256 for 224, as is usual), then cut.
-    """
-    crop = min(image_size)
-    return load_dataset(name, data_dir, FolderSettings(Framing(256 if crop == 224 else crop, crop)))
+def describe_data(dataset: Dataset) -> dict[str, Any]:
+    """The data set, and how its pictures became images if they may have any size."""
+    framing = {} if dataset.framing is None else {"framing": write_config(dataset.framing)}
+    return {"name": dataset.name, "digest": dataset.digest, **framing}
 
 
 def fitting_dataset(name: str, defense: Defense, data_dir: Path | None) -> Dataset:
     """The data set, refused if its images or classes are not those of the model."""
     height, width = defense.threat.image_size
-    dataset = framed_dataset(name, (height, width), data_dir)
+    dataset = load_dataset(name, data_dir, FolderSettings(defense.framing))
     if dataset.classes != defense.classes:
         odd = sorted(set(dataset.classes) ^ set(defense.classes)) or ["their order"]
         raise UsageError(

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bagcert.config import apply_override, read_choice, read_config, write_config
-from bagcert.data import FolderSettings, Framing
+from bagcert.data import FolderSettings
 from bagcert.errors import UsageError, unknown_name
+from bagcert.pictures import Framing
 from bagcert.scorers.base import NetworkConfig
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.scorers.weights import DEFAULT_NETWORK, NETWORKS, read_network
@@ -28,12 +29,14 @@ class DataConfig:
     # For image folders only. The defaults are the usual ones for ImageNet.
     resize: int = 256  # length of the shorter side; 0: leave it
     crop: int = 224  # side of the square to cut out
+    fit: str = "crop"  # or squash: the whole picture, each side scaled separately
+    interpolation: str = "bilinear"  # or box: proves larger patches in the pixels of pictures that are reduced
     resident: bool = False  # decode all images once and keep them on the device
     skip_broken: bool = False  # leave out images that cannot be read
 
     @property
     def folder(self) -> FolderSettings:
-        framing = Framing(self.resize or None, self.crop)
+        framing = Framing((self.crop, self.crop), self.resize, fit=self.fit, interpolation=self.interpolation)
         return FolderSettings(framing, skip_broken=self.skip_broken, resident=self.resident)
 
 

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bagcert.config import write_toml
+from bagcert.config import write_config, write_toml
 from bagcert.data.base import Dataset
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, read_tensors, remove_parts, sha256, write_atomically, write_json
+from bagcert.pictures import Framing
 from bagcert.program import device_name, versions
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.weights import CHECKPOINT, CONFIG, FORMAT, WEIGHTS, scorer_table
@@ -157,9 +158,11 @@ class Run:
         accuracy = self.accuracy or self.evaluate()  # none yet if resumed after the last step
         if not trainer.world.is_main:
             return
+        framing = self.dataset.framing or Framing.usual(self.dataset.image_size, self.dataset.channels)
         facts = {
             "classes": list(self.dataset.classes),
             "data": {"name": recipe.data.name, "digest": self.dataset.digest},
+            "framing": write_config(framing),
             "patch": recipe.evaluation.patch,
             "rule": recipe.evaluation.rule,
             "validation": {
