@@ -9,6 +9,8 @@ from bagcert.rules.largest_square import largest_square, squares
 from bagcert.threats import Footprint, Threat, parse_threat
 from bagcert.threats.footprint import IntOrPair, pair
 
+LEAST_ROWS = 8  # of a grid that is recognized by its shape alone
+
 
 def certify_scores(
     scores: "Tensor | np.ndarray",
@@ -80,6 +82,12 @@ def find_footprint(
 ) -> Footprint:
     """The given footprint, or that of centered receptive fields, checked against the score grid."""
     grid = (scores.shape[2], scores.shape[3])
+    if not (footprint is None or isinstance(footprint, Footprint)):
+        raise UsageError(
+            f"A footprint must be a Footprint, but is {type(footprint).__name__}. "
+            "Make one by Footprint.of_layers, or give receptive_field and stride."
+        )
+    refuse_channels_last(scores, stride, image_size, footprint)
     if footprint is not None:
         if footprint.grid != grid:
             raise UsageError(
@@ -91,3 +99,29 @@ def find_footprint(
     steps = pair(stride)
     size = (grid[0] * steps[0], grid[1] * steps[1]) if image_size is None else pair(image_size)
     return Footprint.centered(receptive_field, stride, size, grid)
+
+
+def refuse_channels_last(
+    scores: Tensor, stride: IntOrPair, image_size: IntOrPair | None, footprint: Footprint | None
+) -> None:
+    """Refuse scores [b i j k] if it shows: with the classes at the end, the grid fits the image or is a square.
+
+    Scores of as many classes as rows on a grid that is no square look the same. Their callers give the image size; on
+    small grids, where that is more likely, nothing is refused without one.
+    """
+    classes, rows, columns = scores.shape[1:]
+    if footprint is not None:
+        wanted = footprint.grid
+    elif image_size is not None:
+        sides, steps = pair(image_size), pair(stride)
+        wanted = (-(-sides[0] // max(steps[0], 1)), -(-sides[1] // max(steps[1], 1)))
+    elif rows >= LEAST_ROWS:
+        wanted = (rows, rows)
+    else:
+        return
+    if (rows, columns) != wanted == (classes, rows):
+        otherwise = ", or give image_size if they are right" if image_size is None and footprint is None else ""
+        raise UsageError(
+            f"Scores must have the shape [images, classes, rows, columns], but {list(scores.shape)} looks like "
+            f"[images, rows, columns, classes]. Use scores.permute(0, 3, 1, 2){otherwise}."
+        )

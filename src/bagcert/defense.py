@@ -1,8 +1,9 @@
 """A network, a rule and a threat: what predicts, and what it can prove."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ class Defense:
     card: Mapping[str, Any] = field(default_factory=dict)  # what is known about a saved network; empty for any other
 
     def __post_init__(self) -> None:
+        check_names(self.classes, self.scorer.classes)
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise UsageError(f"The batch size must be a whole number of at least 1, but is {self.batch_size!r}.")
         self.rule.need_views(promised=self.scorer.views)
         if not self.rule.built:
             raise UsageError(f"Rule '{self.rule.name}' has no masks yet. Use Defense.build.")
@@ -49,17 +53,22 @@ class Defense:
         scorer: Scorer,
         rule: str | Rule,
         patch: str | Threat | Tensor,
-        classes: tuple[str, ...],
+        classes: Sequence[str],
         batch_size: int = BATCH_SIZE,
         card: Mapping[str, Any] | None = None,
     ) -> "Defense":
         """Build the rule for the threat; a masking rule that has masks already keeps them if they cover the threat."""
+        if not isinstance(scorer, Scorer):
+            raise UsageError(
+                f"A defense is built from a scorer, but this is {type(scorer).__name__}. Use wrap(network, image_size)."
+            )
+        check_names(classes, scorer.classes)
         threat = parse_threat(patch, scorer.footprint.image_size)
         scorer = scorer.facing(threat)
         regions = scorer.footprint.regions(threat).maximal().to(next(scorer.parameters()).device)
         found = find_rule(rule).built_for(regions)
         scorer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.6x faster on two cores
-        return Defense(scorer, found, threat, regions, classes, batch_size, card or {})
+        return Defense(scorer, found, threat, regions, tuple(classes), batch_size, card or {})
 
     def against(self, patch: str | Threat | Tensor | None = None, rule: str | Rule | None = None) -> "Defense":
         """The same network as a defense against another threat, or with another rule. None keeps what there is."""
@@ -110,7 +119,9 @@ class Defense:
         blank = torch.full(shape, max(low, 0), dtype=torch.int32, device=self.device)
         self.certify_integers(read_scores(blank, (low, high)), exact=False)
 
-    def attack(self, images: Images, labels: Labels, settings: AttackSettings | None = None) -> Attacked:
+    def attack(
+        self, images: Images, labels: Labels | Sequence[int], settings: AttackSettings | None = None
+    ) -> Attacked:
         """Try to change the class of each correctly classified image by a patch: `bagcert.attacks.attack`."""
         return attack(self, images, labels, settings)
 
@@ -125,12 +136,13 @@ class Defense:
             for batch, count in full_batches(images, self.batch_size, like)
         ]
         scores = torch.cat(parts) if len(parts) > 1 else parts[0]  # with many classes a copy is large
+        check_names(self.classes, scores.shape[1])
         return read_scores(scores, self.scorer.step.bounds)
 
     def _check(self, images: Images) -> None:
         height, width = self.scorer.footprint.image_size
         channels = self.scorer.channels
-        fits = images.dim() == 4 and tuple(images.shape[2:]) == (height, width) and len(images) > 0
+        fits = images.dim() == 4 and tuple(images.shape[2:]) == (height, width)
         if not fits or channels not in (None, images.shape[1]):
             raise UsageError(
                 f"Images must have the shape [images, {channels or 'channels'}, {height}, {width}], but these have "
@@ -138,7 +150,11 @@ class Defense:
             )
         if not images.is_floating_point():
             raise UsageError(f"Images must be floats in 0..1, but these are {images.dtype}. Divide bytes by 255.")
+        if not len(images):
+            raise UsageError(f"The batch has no images: its shape is {list(images.shape)}. Give at least one.")
         least, most = (float(value) for value in images.aminmax())
+        if isnan(least):
+            raise UsageError("Some pixels are NaN. Give pixels in 0..1; check how the images were made.")
         if not (least >= 0 and most <= 1):
             raise UsageError(
                 f"Pixels must lie in 0..1, but these are in {least:g}..{most:g}. "
@@ -146,12 +162,25 @@ class Defense:
             )
 
 
+def check_names(classes: Sequence[str], outputs: int | None) -> None:
+    """Refuse names that are not one text per class of the network."""
+    if isinstance(classes, str) or not isinstance(classes, Sequence) or any(type(name) is not str for name in classes):
+        raise UsageError(
+            f"Class names must be a list of texts, but are {classes!r:.60}. Write them like ['cat', 'dog']."
+        )
+    if outputs is not None and len(classes) != outputs:
+        raise UsageError(
+            f"The network scores {outputs} classes, but has {len(classes)} class names. "
+            "Give one name per class, in the order of its outputs."
+        )
+
+
 def load(name: str | Path, device: str | torch.device | None = None) -> Defense:
     """A shipped model, or a run folder, as a defense with the rule and threat on its card; on the CPU by default."""
     scorer, found = load_scorer(model_folder(name))
     scorer.to(find_device(device))
     try:
-        return Defense.build(scorer, found["rule"], found["patch"], tuple(found["classes"]), card=found)
+        return Defense.build(scorer, found["rule"], found["patch"], found["classes"], card=found)
     except (KeyError, TypeError) as error:
         raise UsageError(
             f"Rule, patch or classes in config.json are missing or wrong ({error}). Copy the model again."
@@ -160,6 +189,10 @@ def load(name: str | Path, device: str | torch.device | None = None) -> Defense:
 
 def model_folder(name: str | Path) -> Path:
     """The folder of a model: a path, or the name of a shipped one."""
+    if not isinstance(name, str | Path):
+        raise UsageError(
+            f"A model must be a name or a folder, but is {name!r:.60}. Known: {', '.join(shipped_models())}."
+        )
     if Path(name).is_dir():
         return Path(name)
     models = shipped_models()

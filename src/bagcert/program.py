@@ -136,7 +136,7 @@ def find_device(asked: str | torch.device | None, usual: torch.device | None = N
     """The device that the caller asked for, if this machine has it; the usual one if the caller named none."""
     try:
         device = torch.device(asked) if asked is not None else usual or torch.device("cpu")
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise UsageError(f"Unknown device '{asked}'. Write cpu, cuda or cuda:0, or leave out --device.") from error
     missing = device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()
     if device.type not in ("cpu", "cuda") or missing:

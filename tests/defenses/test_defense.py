@@ -136,7 +136,7 @@ def test_masks_of_a_smaller_threat_are_refused(scorer: ResidualScorer, images: T
             r"Images must have the shape \[images, 3, 16, 16\], but these have \[2, 3, 16, 15\]\.",
         ),
         (torch.rand(3, 16, 16), r"but these have \[3, 16, 16\]"),
-        (torch.zeros(0, 3, 16, 16), r"but these have \[0, 3, 16, 16\]"),
+        (torch.zeros(0, 3, 16, 16), r"The batch has no images: its shape is \[0, 3, 16, 16\]"),
         (
             torch.zeros(1, 3, 16, 16, dtype=torch.uint8),
             r"Images must be floats in 0\.\.1, but these are torch.uint8\. Divide",
@@ -145,7 +145,7 @@ def test_masks_of_a_smaller_threat_are_refused(scorer: ResidualScorer, images: T
             torch.full((1, 3, 16, 16), 1.5),
             r"Pixels must lie in 0\.\.1, but these are in 1\.5\.\.1\.5\. .*; do not normalize",
         ),
-        (torch.full((1, 3, 16, 16), torch.nan), r"Pixels must lie in 0\.\.1, but these are in nan\.\.nan"),
+        (torch.full((1, 3, 16, 16), torch.nan), r"Some pixels are NaN\. Give pixels in 0\.\.1"),
     ],
 )
 def test_wrong_images_are_refused(scorer: ResidualScorer, wrong: Tensor, words: str) -> None:

@@ -144,7 +144,8 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a rule that is none": (
         {"rule": []},
-        "Unknown rule '[]'. Known: every-region, largest-region, masked, monotone, two-mask, unanimous.",
+        "A rule must be a name like 'two-mask' or an object like TwoMask(), but is list. Known names: "
+        "every-region, largest-region, masked, monotone, two-mask, unanimous.",
     ),
     "monotone by name": (
         {"rule": "monotone"},

@@ -1,5 +1,6 @@
 """Patch attacks: the other bound. No attack may change what is certified; it should change what it can of the rest."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,7 +41,10 @@ class Attacked:
 
 
 def attack(
-    defense: Attackable, images: Images, labels: Labels | None = None, settings: AttackSettings | None = None
+    defense: Attackable,
+    images: Images,
+    labels: Labels | Sequence[int] | None = None,
+    settings: AttackSettings | None = None,
 ) -> Attacked:
     """Attack each image away from its predicted class, at the weakest placements first, until an attempt succeeds.
 
@@ -49,17 +53,15 @@ def attack(
     """
     need_goal(defense.rule)
     wanted = settings or AttackSettings()
+    if not isinstance(wanted, AttackSettings):
+        raise UsageError(f"Settings must be AttackSettings, but are {wanted!r:.40}. Write AttackSettings(steps=100).")
     device = next(defense.scorer.parameters()).device
     scores = defense.scores(images)
     images = images.to(device, torch.float32)
     certificate = defense.certify_integers(scores)
     chosen = torch.ones_like(certificate.certified)
     if labels is not None:
-        if labels.shape != chosen.shape:
-            raise UsageError(
-                f"Give one label for each of {len(images)} images; these have the shape {list(labels.shape)}."
-            )
-        chosen = (certificate.predicted == labels.to(device)) | certificate.certified
+        chosen = (certificate.predicted == read_labels(labels, scores).to(device)) | certificate.certified
     clean = Clean(images, soft_scores(defense, images), scores.values, certificate.predicted)
     regions = defense.scorer.footprint.regions(defense.threat).maximal().to(device)
     every = wanted.sweep or defense.scorer.alike
@@ -70,6 +72,31 @@ def attack(
     found = descent.flips
     placement = torch.where(found.place[:, None] >= 0, placements.regions.placements[found.place.clamp(min=0)], -1)
     return Attacked(found.images, certificate, found.attacked, placement, runs)
+
+
+def read_labels(labels: Labels | Sequence[int], scores: IntegerScores) -> Labels:
+    """The labels of images with these scores, int64 [b]; refused unless each is the number of a class.
+
+    No prediction equals a label that is no class, so such an image would count as wrong and be left alone.
+    """
+    count, classes = scores.values.shape[:2]
+    try:
+        read = torch.as_tensor(labels)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"Labels must be class numbers, but are {type(labels).__name__}. Give one per image."
+        ) from error
+    if read.shape != (count,):
+        raise UsageError(f"Give one label for each of {count} images; these have the shape {list(read.shape)}.")
+    if read.is_floating_point() or read.is_complex() or read.dtype == torch.bool:
+        raise UsageError(f"Labels must be whole numbers, but are {read.dtype}. Convert them by labels.long().")
+    least, most = int(read.min()), int(read.max())
+    if least < 0 or most >= classes:
+        raise UsageError(
+            f"Labels must lie in 0..{classes - 1}, but these are in {least}..{most}. "
+            "Number the classes as the network does, from 0."
+        )
+    return read.long()
 
 
 @torch.no_grad()

@@ -66,16 +66,27 @@ def show_certified(rows: Rows, defense: Defense, seconds: float) -> None:
 
 def show_card(name: str, card: dict[str, Any]) -> None:
     """Print how a model was trained, and its accuracies on the whole test set."""
-    console = Console()
-    console.print(f"[bold]{name}[/bold]: {card['command']}")
-    console.print(
-        f"seed {card['seed']}, {card['seconds'] / 60:.1f} minutes on {card['device']}, {card['steps']} steps, "
-        f"data {card['data']['name']} {card['data']['digest'][:12]}"
-    )
-    table = Table("patch", "rule", "clean %", "certified %", "answered %")
-    for row in card["test"]:
-        shares = (f"{100 * row[key]:.2f}" for key in ("clean", "certified", "answered"))
-        table.add_row(row["patch"], row["rule"], *shares)
+    console = Console(soft_wrap=True)
+    try:
+        console.print(name, card.get("command", ""), style="bold", markup=False)
+        if "recipe" in card:
+            console.print(
+                f"seed {card['seed']}, {card['seconds'] / 60:.1f} minutes on {card['device']}, {card['steps']} steps, "
+                f"data {card['data']['name']} {card['data']['digest'][:12]}",
+                markup=False,
+            )
+        # Shipped models have accuracies on the test set, runs of `bagcert train` on the validation split.
+        table = Table("patch", "rule", "split", "clean %", "certified %", "answered %")
+        own = {"patch": card["patch"], "rule": card["rule"]}
+        validation = [{**own, **card["validation"]}] if "validation" in card else [own]
+        for row in card.get("test", validation):
+            split = "test" if "test" in card else "validation" if "validation" in card else ""
+            shares = (f"{100 * row[key]:.2f}" if key in row else "" for key in ("clean", "certified", "answered"))
+            table.add_row(row["patch"], row["rule"], split, *shares)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"The card of {name} is missing a value or has a wrong one ({error}). Copy the model again."
+        ) from error
     console.print(table)
 
 

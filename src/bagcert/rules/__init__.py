@@ -21,8 +21,14 @@ def find_rule(rule: str | Rule) -> Rule:
     """A rule by its name with default settings, or the rule given."""
     if isinstance(rule, Rule):
         return rule
-    if str(rule) not in RULES:
-        raise unknown_name("rule", str(rule), RULES)
+    if not isinstance(rule, str):
+        given = f"the class {rule.__name__}" if isinstance(rule, type) else type(rule).__name__
+        raise UsageError(
+            f"A rule must be a name like 'two-mask' or an object like TwoMask(), but is {given}. "
+            f"Known names: {', '.join(sorted(RULES))}."
+        )
+    if rule not in RULES:
+        raise unknown_name("rule", rule, RULES)
     kind = RULES[rule]
     if kind.asks is not None:
         words, argument = kind.asks

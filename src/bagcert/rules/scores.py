@@ -73,7 +73,7 @@ def read_scores(
     if uncertain is not None:
         if bounds != (0, 1) or slack:
             raise UsageError("Only votes with bounds=(0, 1) and no slack can be uncertain. Use slack instead.")
-        doubt = torch.as_tensor(uncertain).to(values.device)
+        doubt = as_tensor(uncertain, "Flags").to(values.device)
         if doubt.dtype != torch.bool or doubt.shape != values.shape:
             raise UsageError(
                 f"The flags in uncertain must be booleans of shape {list(values.shape)}, but are {doubt.dtype} "
@@ -85,7 +85,7 @@ def read_scores(
     return IntegerScores(values, values, values, bounds)
 
 
-def as_tensor(scores: "Tensor | np.ndarray") -> Tensor:
+def as_tensor(scores: "Tensor | np.ndarray", what: str = "Scores") -> Tensor:
     """A tensor unchanged; an array as a copy."""
     if isinstance(scores, Tensor):
         return scores
@@ -94,7 +94,7 @@ def as_tensor(scores: "Tensor | np.ndarray") -> Tensor:
     except (TypeError, ValueError) as error:
         kind = scores.dtype if isinstance(scores, np.ndarray) else type(scores).__name__
         raise UsageError(
-            f"Scores must be a tensor or an array of numbers, but are {kind}. Convert them by np.array(scores, float)."
+            f"{what} must be a tensor or an array of numbers, but are {kind}. Convert them by np.array(scores, float)."
         ) from error
 
 

@@ -28,6 +28,7 @@ class Scorer(nn.Module, ABC):
     piecewise: ClassVar[bool] = False  # `logits_at` runs only what is asked for
     croppable: bool = False  # `window_logits` scores part of an image as the whole image would
     channels: int | None = None  # of its images; None: any number
+    classes: int | None = None  # that it scores; None: known only from its scores
 
     @property
     def passes(self) -> int:
@@ -93,6 +94,10 @@ class BuiltScorer(Scorer):
     def channels(self) -> int:  # type: ignore[override]
         return self.config.channels
 
+    @property
+    def classes(self) -> int:  # type: ignore[override]
+        return self.config.classes
+
     def begin_step(self, progress: float) -> None:
         """Called before each training step with the share of all steps that is done."""
 
@@ -122,8 +127,8 @@ class Normalize(nn.Module):
                 raise UsageError(
                     f"Mean and std must have {channels} numbers, one per channel, or 1, but have {len(values)}."
                 )
-            each = list(values) * (channels if len(values) == 1 else 1)  # one number stands for all channels
-            self.register_buffer(name, torch.tensor(each, dtype=torch.float32).reshape(1, -1, 1, 1))
+            each = torch.tensor(values, dtype=torch.float32).reshape(1, -1, 1, 1)  # one number stands for all channels
+            self.register_buffer(name, torch.empty(1, channels, 1, 1).copy_(each))
 
     def forward(self, images: Images) -> Images:
         return (images - self.mean) / self.std

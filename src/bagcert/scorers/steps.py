@@ -181,5 +181,5 @@ STEPS: dict[str, ScoreStep] = {
 def score_step(name: str) -> ScoreStep:
     """The step of that name."""
     if name not in STEPS:
-        raise unknown_name("score step", name, STEPS)
+        raise unknown_name("score step", str(name), STEPS)
     return STEPS[name]

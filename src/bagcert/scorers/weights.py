@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from bagcert.config import read_choice, write_config
 from bagcert.errors import UsageError
@@ -90,6 +91,7 @@ def per_output(scale: Tensor, value: Tensor) -> Tensor:
 
 
 FORMAT = "bagcert-run-1"
+MOST_SIDE = 2**12  # pixels of an image
 WEIGHTS, CONFIG, CHECKPOINT = "weights.safetensors", "config.json", "checkpoint.safetensors"
 
 
@@ -117,7 +119,31 @@ def read_scorer(table: object) -> BuiltScorer:
         raise UsageError(
             f"The network in config.json must have all keys, but lacks {', '.join(sorted(missing))}. Train it again."
         )
+    if not all(1 <= side <= MOST_SIDE for side in size):
+        raise UsageError(
+            f"The image size in config.json must be 1 to {MOST_SIDE} pixels, but is {size!r:.60}. Copy the model again."
+        )
     return config.build((size[0], size[1]), mean=(0.0,), std=(1.0,))
+
+
+class AtMost(TorchFunctionMode):
+    """Refuse to make weights of more numbers than these in all: a card may ask for more than fits into memory."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.left = numbers
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.empty, torch.randn):  # what layers and learned positions are made by
+            try:
+                self.left -= func(*args, **{**(kwargs or {}), "device": "meta"}).numel()
+            except (RuntimeError, TypeError):  # more than 64 bits
+                self.left = -1
+            if self.left < 0:
+                raise UsageError(
+                    "The network in config.json is larger than the weights beside it. Copy the model again."
+                )
+        return func(*args, **(kwargs or {}))
 
 
 def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
@@ -133,8 +159,9 @@ def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
         )
     if card.get("weights_sha256") != sha256(weights.read_bytes()):
         raise UsageError(f"The weights in {weights} do not have the SHA-256 in config.json. Copy the model again.")
-    scorer = read_scorer(card.get("scorer"))
     tensors = restored(read_tensors(weights)[0])
+    with AtMost(sum(value.numel() for value in tensors.values())):
+        scorer = read_scorer(card.get("scorer"))
     expected = {name: value.shape for name, value in scorer.state_dict().items()}
     if expected != {name: value.shape for name, value in tensors.items()}:
         raise UsageError(f"The tensors in {weights} are not those of the network in config.json. Copy the model again.")

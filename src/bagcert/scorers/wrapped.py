@@ -19,6 +19,7 @@ class WrappedScorer(Scorer):
     """Any network from images [b c h w] to scores [b k i j] whose layers keep positions apart."""
 
     channels: int
+    classes: int
 
     def __init__(self, module: nn.Module, image_size: tuple[int, int], channels: int, step: str) -> None:
         super().__init__()
@@ -26,7 +27,7 @@ class WrappedScorer(Scorer):
         self.channels = channels
         self.step = score_step(step)
         self._trace(image_size)
-        self.footprint = self.traced.footprint
+        self.footprint, self.classes = self.traced.footprint, self.traced.classes
 
     def _trace(self, image_size: tuple[int, int]) -> None:
         # A copy is traced: code that keeps what it is given would keep what tracing gives it.
@@ -73,9 +74,15 @@ def wrap(module: nn.Module, image_size: IntOrPair, channels: int = 3, step: str 
     `step` says what the outputs are: "logits" (fixed-point, for `two-mask`), "heaviside" (a vote where an output is at
     least 0), "sigmoid" or "softmax".
     """
+    if not isinstance(module, nn.Module):
+        raise UsageError(
+            f"A network must be a torch.nn.Module, but is {type(module).__name__}. Give the network itself."
+        )
     size = pair(image_size)
-    if min(*size, channels) < 1:
-        raise UsageError(f"Image size and channels must be at least 1, but are {size[0]}x{size[1]}x{channels}.")
+    if not isinstance(channels, int) or min(*size, channels) < 1:
+        raise UsageError(
+            f"Image size and channels must be whole numbers of at least 1, but are {size} and {channels!r}."
+        )
     scorer = WrappedScorer(module, size, channels, step)
     scorer.training = False  # the module's own mode is left as it is, and refused when it scores in training mode
     return scorer

@@ -42,6 +42,8 @@ class Traced(nn.Module):
     def __init__(self, program: ExportedProgram, footprint: Footprint) -> None:
         super().__init__()
         self.footprint = footprint
+        (scores,) = program.graph.output_node().args[0]
+        self.classes = int(scores.meta["val"].shape[1])
         self.sources: list[Weight | str | None] = []  # a weight, the name of a constant, or None: the images
         values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
         for number, spec in enumerate(program.graph_signature.input_specs):
