@@ -86,6 +86,7 @@ GUIDES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
     "deploy.md": an_exported_graph,
     "quickstart.md": nothing,
     "rows.md": stored_rows,
+    "threats.md": lambda monkeypatch: {},
 }
 
 # Guides for newcomers: their commands run as written, one after another in one folder, with what is at hand there. The

@@ -6,7 +6,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.rules import Bounds, Certificate, Rule, find_rule, read_scores
 from bagcert.rules.largest_square import largest_square, squares
-from bagcert.threats import Footprint, Threat, parse_threat
+from bagcert.threats import Footprint, Patch, parse_threat
 from bagcert.threats.footprint import IntOrPair, pair
 
 LEAST_ROWS = 8  # of a grid that is recognized by its shape alone
@@ -14,7 +14,7 @@ LEAST_ROWS = 8  # of a grid that is recognized by its shape alone
 
 def certify_scores(
     scores: "Tensor | np.ndarray",
-    patch: "str | Threat | Tensor | np.ndarray" = "5x5",
+    patch: Patch = "5x5",
     receptive_field: IntOrPair = 7,
     stride: IntOrPair = 1,
     image_size: IntOrPair | None = None,
@@ -49,7 +49,7 @@ def certified_size(
     rule: str | Rule = "every-region",
     bounds: Bounds | None = (0, 1),
     *,
-    patch: "str | Threat | Tensor | np.ndarray | None" = None,
+    patch: Patch | None = None,
     footprint: Footprint | None = None,
     uncertain: "Tensor | np.ndarray | None" = None,
     slack: int = 0,

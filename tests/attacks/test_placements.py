@@ -12,7 +12,7 @@ from bagcert.threats import Footprint, Layer, parse_threat
 
 
 @pytest.mark.parametrize("rule", [EveryRegion(), Masked(), TwoMask()], ids=lambda rule: rule.name)
-@pytest.mark.parametrize("patch", ["2x2", "1x3+3x1"])
+@pytest.mark.parametrize("patch", ["2x2", "1x3,3x1"])
 def test_the_least_lead_is_that_of_the_certificate(
     rule: Rule, patch: str, votes: ResidualScorer, digits: Batch
 ) -> None:

@@ -51,7 +51,7 @@ VOTE_RULES = [
     (Masked(Fraction(1, 8)), "1x1"),
     (TwoMask(), "1x1"),
     (TwoMask(), "2x2"),
-    (TwoMask(), "1x3+3x1"),
+    (TwoMask(), "1x3,3x1"),
 ]
 
 

@@ -22,7 +22,7 @@ from bagcert.rules import RULES
 from bagcert.scorers.steps import STEPS
 from bagcert.scorers.weights import NETWORKS
 from bagcert.threats import Regions
-from bagcert.threats.threat import NOTATIONS, Notation
+from bagcert.threats.notation import NOTATIONS, Notation
 from tests.cli.calling import call
 from tests.contracts.toys import Fearful, SingleConfig, SingleScorer, StairStep, read_plus, save_single_run, twice
 from tests.rows.digit_runs import DIGITS
@@ -169,19 +169,21 @@ PLUS = ("--patch", "plus:3")
 
 @pytest.mark.slow
 def test_a_patch_shape_needs_one_function_and_one_row(votes: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules and attacks take it; the second opinion knows rectangles only."""
-    assert "Write it like 5x5, 2.4%, area:24" in votes.refused("certify", str(votes.run), *PLUS)
+    """Rules and attacks take it; the second opinion knows its own shapes only."""
+    assert "Write it like 5x5, 5, (5, 5), 2.4%, area:24, disk:5" in votes.refused("certify", str(votes.run), *PLUS)
     monkeypatch.setitem(NOTATIONS, "plus:3", Notation(r"plus:(\d)", read_plus))
-    assert "2.4%, area:24, plus:3 or" in votes.refused("certify", str(votes.run), "--patch", "five")
+    assert "area:24, disk:5, plus:3 or" in votes.refused("certify", str(votes.run), "--patch", "five")
     votes.certify(*PLUS)
     assert "plus:3" in votes.report()
     votes.attack(*PLUS)
     for rule in ("every-region", "two-mask"):
         votes.export("plus:3", rule)
     assert "Cannot read the patch 'plus:3' in the rows." in votes.refused("verify", str(votes.rows))
-    assert "Only rectangles can be joined by '+'" in votes.refused("certify", str(votes.run), "--patch", "plus:3+2x2")
+    assert "Write 'plus:3,2x2'." in votes.refused("certify", str(votes.run), "--patch", "plus:3+2x2")
     dot, cross, square = (votes.certified(patch) for patch in ("1x1", "plus:3", "3x3"))
     assert bool(((square <= cross) & (cross <= dot)).all()) and not torch.equal(cross, dot), "one lies inside another"
+    either, long = votes.certified("plus:3,1x5"), votes.certified("1x5")
+    assert torch.equal(either, cross & long) and not torch.equal(either, cross), "the attacker chooses"
 
 
 def test_what_each_rule_lacks_is_known() -> None:

@@ -20,18 +20,20 @@ from bagcert.rows.header import describe
 from bagcert.rows.stored_scores import read_chunk, store_scores
 from bagcert.rows.verify import check
 from bagcert.rows.verify.check import verify_rows
-from bagcert.rows.verify.reach import blind_views, maximal_reach, patch_shapes
+from bagcert.rows.verify.painted import read_mask_files, rectangles
+from bagcert.rows.verify.reach import blind_views, maximal_reach
 from bagcert.rows.write import Plan, write_rows
 from bagcert.rules import rules_for
 from bagcert.scorers.views import Hidden, runs
 from bagcert.threats import Footprint, Layer, parse_threat
+from bagcert.threats.masks_file import read_masks
 from tests.rows.digit_runs import DIGITS, save_digit_run, save_view_run
 from tests.rows.forging import edit_lines, edit_meta, lines_of, unfinish, write_lines
 
 pytestmark = pytest.mark.slow
 
 TEST = DIGITS.split("test")
-PATCHES = ("1x1", "2x2+1x3", "area:4", "5%")
+PATCHES = ("1x1", "2x2,1x3", "area:4", "5%")
 EVERYTHING = [Evaluation(patch, rule) for patch in PATCHES for rule in rules_for(views=False)]
 
 
@@ -63,10 +65,46 @@ def test_logits_hold(tmp_path: Path) -> None:
     assert verify_rows(rows_of(run, [Evaluation("2x2", "two-mask")])).problems == []
 
 
+NOTATIONS = ("3", "3X2", "(2, 3) | 1x4", "disk:4", "3x2@lower", "2x2@upper,1x4@left", "disk:3@right,2x2@center")
+
+
+def test_every_notation_holds(tmp_path: Path) -> None:
+    run, rules = save_digit_run(tmp_path / "run"), rules_for(views=False)
+    path = rows_of(run, [Evaluation(patch, rule) for patch in NOTATIONS for rule in rules], images=8)
+    assert verify_rows(path).problems == []
+    edit_lines(path, lambda line: line.update(lead=line["lead"] + 1), image=3, patch="disk:4", rule="two-mask")
+    assert [problem.image for problem in verify_rows(path).problems] == [3]
+
+
+def test_older_rows_join_patches_by_a_plus(run: Path) -> None:
+    path = rows_of(run, [Evaluation("2x2,1x3", "two-mask")])
+    edit_lines(path, lambda line: line.update(patch="2x2+1x3"))
+    edit_meta(path, lambda meta: [entry.update(patch="2x2+1x3") for entry in meta["evaluations"] + meta["results"]])
+    assert verify_rows(path).problems == []
+
+
+def test_masks_from_files_hold(run: Path, tmp_path: Path) -> None:
+    masks = parse_threat("disk:4", (8, 8)).pixels().numpy()[::2]
+    np.save(tmp_path / "masks.npy", masks)
+    threat = read_masks(tmp_path / "masks.npy", (8, 8))
+    path, defense = tmp_path / "rows.jsonl", bagcert.load(run)
+    plan = Plan([Evaluation(str(threat), "two-mask")], 8, True, {str(threat): threat})
+    write_rows(path, defense, plan, TEST, describe("digits", defense, DIGITS, "test"))
+    assert verify_rows(path, masks=read_mask_files([tmp_path / "masks.npy"])).problems == []
+    with pytest.raises(UsageError, match=f"The rows name their masks as '{threat}', but no such file is given"):
+        verify_rows(path)
+    np.save(tmp_path / "masks.npy", masks[1:])
+    with pytest.raises(UsageError, match="Pass it by --masks"):
+        verify_rows(path, masks=read_mask_files([tmp_path / "masks.npy"]))
+    (tmp_path / "masks.npy").write_text("no array")
+    with pytest.raises(UsageError, match=r"masks\.npy holds no masks .*\. Pass the file that was certified\."):
+        read_mask_files([tmp_path / "masks.npy"])
+
+
 VIEWS = [Evaluation("1x2", "unanimous")]
 
 
-@pytest.mark.parametrize(("patch", "shift"), [("2x1", 0.5), ("1x3", 0.5), ("1x2+2x1", 0.6)])
+@pytest.mark.parametrize(("patch", "shift"), [("2x1", 0.5), ("1x3", 0.5), ("1x2,2x1", 0.6)])
 def test_views_hold(tmp_path: Path, patch: str, shift: float) -> None:
     path = rows_of(save_view_run(tmp_path / "run", shift), [Evaluation(patch, "unanimous")])
     assert verify_rows(path).problems == []
@@ -102,7 +140,7 @@ def test_views_that_do_not_agree_are_found(tmp_path: Path) -> None:
     assert any("views are unanimous about two classes" in words for words in found)
 
 
-@pytest.mark.parametrize("patch", ["1x1", "3x2", "2x3+1x4", "area:4"])
+@pytest.mark.parametrize("patch", ["1x1", "3x2", "2x3,1x4", "area:4", "3x2@lower", "disk:3@right", "disk:4,1x2@center"])
 @pytest.mark.parametrize("most", [1, 2, 3, 8])
 def test_blind_views_are_those_outside_the_footprint(patch: str, most: int) -> None:
     """The two were written apart; they must give the same sets."""
@@ -212,7 +250,7 @@ def test_rows_without_scores_cannot_be_verified(run: Path, tmp_path: Path) -> No
 @given(
     kernels=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2)), max_size=3),
     size=st.tuples(st.integers(9, 12), st.integers(9, 12)),
-    patch=st.sampled_from(["1x1", "2x3", "3x1+1x4", "area:6", "2x2+area:3", "4%", "7x7"]),
+    patch=st.sampled_from(["1x1", "2x3", "3x1,1x4", "area:6", "2x2,area:3", "4%", "7x7", *NOTATIONS]),
 )
 def test_reach_agrees_with_footprints(
     kernels: list[tuple[int, int, int, int]], size: tuple[int, int], patch: str
@@ -235,7 +273,7 @@ def test_reach_agrees_with_footprints(
     ("patch", "shapes"), [("2.4%", [(5, 5)]), ("0.4%", [(3, 3)]), ("0.39%", [(2, 2)]), ("100%", [(32, 32)])]
 )
 def test_shares_are_the_smallest_square(patch: str, shapes: list[tuple[int, int]]) -> None:
-    assert patch_shapes(patch, 32, 32) == shapes
+    assert rectangles(patch, 32, 32) == shapes
 
 
 def test_wrong_headers_are_refused(run: Path, tmp_path: Path) -> None:
@@ -250,8 +288,10 @@ def test_wrong_headers_are_refused(run: Path, tmp_path: Path) -> None:
         write_rows(path, bagcert.load(run), Plan(EVERYTHING[:1], 5, scores=True), TEST, facts)
         with pytest.raises(UsageError, match=refusal):
             verify_rows(path)
-    with pytest.raises(UsageError, match=r"Cannot read the patch '5by5' in the rows\. Only rectangles, like 5x5,"):
-        patch_shapes("5by5", 32, 32)
+    with pytest.raises(
+        UsageError, match=r"Cannot read the patch '5by5' in the rows\. Only rectangles, disks and masks can"
+    ):
+        rectangles("5by5", 32, 32)
     with pytest.raises(UsageError, match=r"has a grid of \[7, 7\], but its 'layers' give \[8, 8\]\. Certify again\."):
         maximal_reach({"image_size": [8, 8], "grid": [7, 7], "layers": []}, "1x1")
 

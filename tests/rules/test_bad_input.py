@@ -218,7 +218,7 @@ def test_mistakes_are_told_in_one_line(mistake: str, call: Callable[..., object]
         ({"patch": "2x2", "receptive_field": 1, "rule": TwoMask(SMALL_MASKS)}, LARGER),
         ({"patch": "2x2", "receptive_field": 1, "rule": TwoMask(SMALL_MASKS), "exact": False}, LARGER),
         ({"patch": "1x3", "receptive_field": 1, "rule": Masked("1/2", SMALL_MASKS)}, LARGER),
-        ({"patch": "1x2+2x1", "receptive_field": 1, "rule": Masked("1/2", SMALL_MASKS)}, LARGER),
+        ({"patch": "1x2,2x1", "receptive_field": 1, "rule": Masked("1/2", SMALL_MASKS)}, LARGER),
     ],
 )
 def test_threats_that_do_not_fit(arguments: dict[str, Any], words: str) -> None:

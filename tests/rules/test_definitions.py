@@ -100,10 +100,10 @@ def test_leads_equal_the_definitions(setting: int, guard: str) -> None:
 @pytest.mark.parametrize(
     ("grid", "outer", "inner"),
     [
-        ((4, 5), "2x2+1x3", "1x1"),
-        ((4, 5), "2x2+1x3", "1x2"),
-        ((4, 5), "2x2+1x3", "2x1+1x2"),
-        ((4, 5), "2x2+1x3", "2x2"),
+        ((4, 5), "2x2,1x3", "1x1"),
+        ((4, 5), "2x2,1x3", "1x2"),
+        ((4, 5), "2x2,1x3", "2x1,1x2"),
+        ((4, 5), "2x2,1x3", "2x2"),
         ((1, 11), "1x3", "1x1"),
         ((1, 11), "1x3", "1x2"),
     ],
@@ -269,7 +269,7 @@ def test_pieces_of_any_size_give_the_same_answers(cells: int, monkeypatch: pytes
     shapes = Footprint.identity(grid)
     masks = shapes.regions(parse_threat("2x2", grid)).maximal()
     used = [LargestRegion(), EveryRegion(), Monotone(trimmed_sum(1)), Masked(), Masked("1/3"), TwoMask()]
-    cases = [(one, footprint, "1x2+2x1") for one in used for footprint in (wrapped, shapes)]
+    cases = [(one, footprint, "1x2,2x1") for one in used for footprint in (wrapped, shapes)]
     cases += [(TwoMask(masks), shapes, "1x2"), (Masked("1/3", masks), shapes, "1x2")]
     whole = [certify_scores(maps, patch, rule=one, footprint=footprint) for one, footprint, patch in cases]
     monkeypatch.setitem(rule.CHUNK_CELLS, "cpu", cells)

@@ -28,7 +28,7 @@ def test_a_gpu_gives_the_same_integers(name: str, rule: Rule) -> None:
     favored = torch.rand(64, *footprint.grid, generator=generator) < torch.linspace(0, 1, 64)[:, None, None]
     scores[:, 3][favored] = 2**12
     here, there = (
-        certify_scores(values, "3x3+1x5", rule=rule, footprint=footprint, bounds=(0, 2**12), slack=3)
+        certify_scores(values, "3x3,1x5", rule=rule, footprint=footprint, bounds=(0, 2**12), slack=3)
         for values in (scores, scores.cuda())
     )
     for field in ("predicted", "certified", "lead", "weakest_region", "second_region", "weakest_class"):

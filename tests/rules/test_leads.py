@@ -66,7 +66,7 @@ def same(found: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("slack", [0, 2])
 @pytest.mark.parametrize("rule", [EveryRegion(), LargestRegion(), Monotone(trimmed_sum(1))], ids=lambda rule: rule.name)
 def test_leads_of_sums(rule: Rule, slack: int) -> None:
-    scores, regions = some_scores(0, slack), regions_of("1x2+2x1")
+    scores, regions = some_scores(0, slack), regions_of("1x2,2x1")
     classes = torch.tensor([0, 1, 2, 0, 1, 0])
 
     def left(mine: Tensor, theirs: Tensor, region: Tensor) -> int:

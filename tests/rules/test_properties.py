@@ -58,7 +58,7 @@ def threats(draw: st.DrawFn, image_size: tuple[int, int]) -> str:
         (draw(st.integers(1, min(3, image_size[0]))), draw(st.integers(1, min(3, image_size[1]))))
         for _ in range(draw(st.integers(1, 2)))
     ]
-    return "+".join(f"{height}x{width}" for height, width in shapes)
+    return ",".join(f"{height}x{width}" for height, width in shapes)
 
 
 @st.composite
@@ -276,7 +276,7 @@ def test_adding_smaller_masks_is_another_rule() -> None:
     """Under 1x2 masks the first map below is certified; with the 1x1 masks added, it is not even predicted alike."""
     footprint = Footprint.identity((1, 4))
     pairs, pixels = (footprint.regions(parse_threat(patch, (1, 4))) for patch in ("1x2", "1x1"))
-    both = footprint.regions(parse_threat("1x2+1x1", (1, 4)))
+    both = footprint.regions(parse_threat("1x2,1x1", (1, 4)))
     assert isinstance(both, Regions) and len(both) == len(pairs) + len(pixels)
     maps = torch.stack([torch.tensor(bits) for bits in torch.cartesian_prod(*[torch.arange(2)] * 8).tolist()])
     scores = read_scores(maps.view(-1, 2, 1, 4))

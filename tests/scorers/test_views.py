@@ -57,7 +57,7 @@ def test_a_network_faces_any_threat_with_the_same_weights() -> None:
     scorer = network.build((6, 7), (0.5,), (0.3,))
     hook = torch.zeros(2, 6, 7, dtype=torch.bool)
     hook[0, 1:4, 2] = hook[0, 1, 2:4] = hook[1, 5, 6] = True
-    for patch in ("1x3+2x1", "area:6", hook):
+    for patch in ("1x3,2x1", "area:6", hook):
         threat = parse_threat(patch, (6, 7))
         faced = scorer.facing(threat)
         assert faced is not scorer and next(faced.parameters()) is next(scorer.parameters())

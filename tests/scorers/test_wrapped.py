@@ -70,7 +70,7 @@ class InPlace(nn.Module):
 def test_traced_footprints_are_where_nan_goes(network: nn.Module) -> None:
     channels = 1 if isinstance(network, Cross) else 3
     scorer = wrap(network.eval(), (10, 8), channels=channels)
-    threat = rectangles("2x3+1x1", (10, 8))
+    threat = rectangles("2x3,1x1", (10, 8))
     assert torch.equal(
         reached_outputs(network, patch_pixels(threat), channels), scorer.footprint.regions(threat).masks()
     )

@@ -104,7 +104,9 @@ def test_invalid_values_are_reported_in_one_line(client: TestClient) -> None:
         ("steps=0", "Invalid value for query.steps: Input should be greater than or equal to 1."),
         ("steps=101", "Invalid value for query.steps: Input should be less than or equal to 100."),
         ("patch=5x5", "The patch 5x5 does not fit into the served 2x2, for which rule 'two-mask' has its masks."),
-        ("patch=5", "Cannot read the patch '5'. Write it like 5x5"),
+        ("patch=five", "Cannot read the patch 'five'. Write it like 5x5"),
+        ("patch=disk:2", "Only rectangles can be shown, not disk:2. Attack with one like 2x2."),
+        ("patch=1x1@lower", "Only rectangles can be shown, not 1x1@lower."),
         ("patch=0x0", "The patch 0x0 does not fit into an image of 12x12"),
         ("patch=area:7919", "No rectangle inside 12x12 has an area of 7919"),
     ):
@@ -176,7 +178,7 @@ def test_decoding_counts_toward_the_timeout(model: Model, monkeypatch: pytest.Mo
 
 def test_patches_of_many_shapes_are_refused_before_they_cost_time(client: TestClient) -> None:
     sides = range(1, 13)
-    every = "+".join(f"{height}x{width}" for height in sides for width in sides)
+    every = ",".join(f"{height}x{width}" for height in sides for width in sides)
     response = client.post("/v1/attack", files={"file": file_of(photos()[0])}, params={"patch": every})
     assert response.status_code == 422
     assert response.json()["detail"] == "A patch may have at most 16 shapes, but this one has 144. Attack with fewer."

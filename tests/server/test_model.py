@@ -48,7 +48,7 @@ def test_answers_are_those_of_the_defense(step: str, rule: str) -> None:
         assert np.array_equal(found.scores, scores[index])
 
 
-@pytest.mark.parametrize("patch", ["2x2", "4x4", "2x5", "1x3+3x2"])
+@pytest.mark.parametrize("patch", ["2x2", "4x4", "2x5", "1x3,3x2"])
 @pytest.mark.parametrize(("step", "rule"), KINDS)
 def test_squares_are_the_largest_under_the_same_masks(step: str, rule: str, patch: str) -> None:
     """`certified_size` tries every side; the result must be the largest inside the threat."""

@@ -50,7 +50,7 @@ def test_nan_reaches_just_the_footprint_of_cifar10_networks(field: int) -> None:
     config = ResidualConfig(width=4, kernels=CIFAR_KERNELS[field], paths=2, shake=True)
     scorer = ResidualScorer(config, size).eval()
     network = nn.Sequential(scorer.normalize, scorer.stem, scorer.blocks, scorer.head)
-    threat = rectangles("3x2+1x1", size)
+    threat = rectangles("3x2,1x1", size)
     assert torch.equal(reached_outputs(network, patch_pixels(threat), 3), scorer.footprint.regions(threat).masks())
 
 

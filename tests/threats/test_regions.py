@@ -58,7 +58,7 @@ def test_a_patch_that_reaches_nothing_leaves_one_empty_region() -> None:
 def test_of_equal_regions_the_shape_written_first_keeps_its_own() -> None:
     """Behind a pool of 2x2 a pixel and a pair in its cell reach the same output."""
     footprint = Footprint.of_layers([Layer(2, 2)], (4, 4))
-    for patch, shape in (("1x1+1x2", [1, 1]), ("1x2+1x1", [1, 2])):
+    for patch, shape in (("1x1,1x2", [1, 1]), ("1x2,1x1", [1, 2])):
         regions = footprint.regions(parse_threat(patch, (4, 4)))
         kept = regions.maximal()
         assert sorted(map(sorted, as_sets(kept))) == [[(i, 0), (i, 1)] for i in (0, 1)]
@@ -82,7 +82,7 @@ def test_regions_move_to_another_device() -> None:
     cross = Footprint.identity((3, 4)).then(Layer((3, 1), padding=(1, 0)))
     there, here = torch.device("meta"), torch.device("cpu")
     for footprint in (cross, cross.join(Footprint.identity((3, 4)).then(Layer((1, 3), padding=(0, 1))))):
-        regions = footprint.regions(parse_threat("1x1+1x2", (3, 4))).maximal()
+        regions = footprint.regions(parse_threat("1x1,1x2", (3, 4))).maximal()
         assert regions.to(here) is regions
         moved = regions.to(there)
         assert type(moved) is type(regions) and moved is not regions
@@ -97,7 +97,7 @@ def test_regions_move_to_another_device() -> None:
 
 
 def test_three_families_follow_one_another() -> None:
-    regions = Footprint.identity((3, 3)).regions(parse_threat("1x3+3x1+2x2", (3, 3)))
+    regions = Footprint.identity((3, 3)).regions(parse_threat("1x3,3x1,2x2", (3, 3)))
     assert isinstance(regions, SeparableRegions) and len(regions.families) == 3
     masks = regions.masks()
     for number in range(len(regions)):  # one by one, and all from the last to the first

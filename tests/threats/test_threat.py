@@ -22,9 +22,14 @@ from bagcert.threats import Placement, RectangleThreat, RegionThreat, parse_thre
         ("0.0977%", (32, 32), ((2, 2),)),  # a little more than one pixel
         ("1.5625%", (32, 16), ((3, 3),)),  # exactly 8 of 512 pixels
         ("100%", (7, 7), ((7, 7),)),
-        ("5x5+2x12", (32, 32), ((5, 5), (2, 12))),
-        ("5x5+5x5", (32, 32), ((5, 5),)),
-        ("3x1 + area:3 + 10%", (5, 5), ((3, 1), (1, 3), (2, 2))),
+        ("5x5,2x12", (32, 32), ((5, 5), (2, 12))),
+        ("5x5,5x5", (32, 32), ((5, 5),)),
+        ("3x1 , area:3 | 10%", (5, 5), ((3, 1), (1, 3), (2, 2))),
+        ("5", (32, 32), ((5, 5),)),
+        ("5X5", (32, 32), ((5, 5),)),
+        ("5×4", (32, 32), ((5, 4),)),
+        ("(5, 4)", (32, 32), ((5, 4),)),
+        ("(5, 4), (2,12) | 1x1", (32, 32), ((5, 4), (2, 12), (1, 1))),
         ("1x1", (1, 1), ((1, 1),)),
         ("area:24", (32, 32), ((1, 24), (2, 12), (3, 8), (4, 6), (6, 4), (8, 3), (12, 2), (24, 1))),
         ("area:24", (6, 32), ((1, 24), (2, 12), (3, 8), (4, 6), (6, 4))),
@@ -46,12 +51,32 @@ def test_parse(text: str, size: tuple[int, int], shapes: tuple[tuple[int, int], 
         (
             "five",
             (32, 32),
-            "Cannot read the patch 'five'. Write it like 5x5, 2.4%, area:24 or 5x5+2x12 (height x width).",
+            "Cannot read the patch 'five'. Write it like 5x5, 5, (5, 5), 2.4%, area:24, disk:5 or 5x5,2x12 (height x "
+            "width).",
         ),
-        ("5", (32, 32), "Cannot read the patch '5'."),
+        ("-2", (32, 32), "Cannot read the patch '-2'."),
         ("-2x3", (32, 32), "Cannot read the patch '-2x3'."),
         ("area:37", (6, 6), "No rectangle inside 6x6 has an area of 37. Choose another area."),
         ("area:0", (6, 6), "No rectangle inside 6x6 has an area of 0."),
+        (
+            "5x5+2x12",
+            (32, 32),
+            "Patches of which the attacker chooses one are joined by ',', not '+'. Write '5x5,2x12'.",
+        ),
+        (
+            "5,7",
+            (32, 32),
+            "A single number cannot be joined to others, as in '5,7'. Write height x width, like 5x7, or",
+        ),
+        ("5x5,", (32, 32), "Cannot read the patch ''."),
+        ("5x5@lowr", (32, 32), "Unknown area of the image 'lowr'. Did you mean 'lower'?"),
+        ("5x5@", (32, 32), "Unknown area of the image ''."),
+        ("5x3@lower", (8, 8), "The patch 5x3 does not fit into the lower half of 8x8. Choose one from 1x1 to 4x8."),
+        ("disk:9", (8, 8), "The patch 9x9 does not fit into an image of 8x8."),
+        ("disk:5@center", (8, 8), "No patch of 'disk:5@center' lies inside the middle half. Choose a smaller one."),
+        ("disk:40", (224, 224), "The patch 'disk:40' has 34225 places in images of 224x224, too many for a shape that"),
+        ("disk:2,2x2", (600, 600), "Use the rectangle around it: a proof for that holds for all inside."),
+        ("masks:0123", (8, 8), "The masks of 'masks:0123' are in a file. Name it by --masks FILE.npy."),
     ],
 )
 def test_parse_refuses(text: str, size: tuple[int, int], words: str) -> None:
@@ -62,7 +87,7 @@ def test_parse_refuses(text: str, size: tuple[int, int], words: str) -> None:
 
 def test_both_forms_are_printed() -> None:
     assert parse_threat("2.4%", (32, 32)).describe() == "5x5 pixels (2.44 %) of 32x32"
-    assert parse_threat("1x2+3x1", (4, 5)).describe() == "1x2 pixels (10.00 %) or 3x1 pixels (15.00 %) of 4x5"
+    assert parse_threat("1x2,3x1", (4, 5)).describe() == "1x2 pixels (10.00 %) or 3x1 pixels (15.00 %) of 4x5"
 
 
 def test_placements_list_every_place_row_by_row() -> None:
@@ -101,7 +126,7 @@ def test_regions_are_described_by_the_largest() -> None:
     assert parse_threat(masks, (4, 5)).describe() == "3 regions of up to 3 pixels of 4x5"
 
 
-@pytest.mark.parametrize("patch", [None, 5, (5, 5)])
+@pytest.mark.parametrize("patch", [None, True, 5.0, (5,), (5, 5, 5), ("5", "5"), ["5x5", "2x12"]])
 def test_what_is_no_threat_is_refused(patch: object) -> None:
     with pytest.raises(UsageError) as error:
         parse_threat(patch, (8, 8))  # type: ignore[arg-type]

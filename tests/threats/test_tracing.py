@@ -77,7 +77,7 @@ ACCEPTED: dict[str, nn.Module] = {
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_a_footprint_is_where_nan_goes(name: str) -> None:
     network = ACCEPTED[name].eval()
-    threat = rectangles("1x2+1x1", SIZE)
+    threat = rectangles("1x2,1x1", SIZE)
     regions = trace_footprint(network, SIZE, 3).regions(threat)
     assert torch.equal(reached_outputs(network, patch_pixels(threat), 3), regions.masks())
 

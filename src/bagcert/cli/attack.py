@@ -11,6 +11,7 @@ from rich.table import Table
 
 from bagcert.attacks import AttackSettings
 from bagcert.cli.output import continued, counted, report_unsound, rows_path
+from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.defense import load
 from bagcert.program import find_device, usual_device
 from bagcert.rows.attacked import AttackRows, attack_header, read_attack_rows, write_attack_rows
@@ -20,7 +21,8 @@ from bagcert.rows.resume import usual_path
 
 def attack(
     model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
-    patch: Annotated[str | None, typer.Option(metavar="HxW", help="patch; default: the model's")] = None,
+    patch: PatchOption = None,
+    masks: MasksOption = None,
     rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
     data: Annotated[str | None, typer.Option(help="data set or folder; default: the model's training data")] = None,
     split: Annotated[str, typer.Option(help="train, validation, train+validation or test")] = "test",
@@ -51,7 +53,7 @@ def attack(
 ) -> None:
     begun = time.monotonic()
     settings = AttackSettings(steps, step_size, restarts, places, sweep, paper_place, fixed_target, seed)
-    defense = load(model, find_device(device, usual_device())).against(patch, rule)
+    defense = against(load(model, find_device(device, usual_device())), patch, masks, rule)
     dataset = fitting_dataset(data or defense.card["data"]["name"], defense, data_dir)
     source = dataset.split(split)
     header = {**describe(model, defense, dataset, split), "images": min(limit or len(source), len(source))}

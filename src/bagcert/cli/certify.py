@@ -16,6 +16,7 @@ from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe, fitting_dataset
 from bagcert.rows.resume import usual_path
 from bagcert.rows.write import Plan, write_rows
+from bagcert.threats.masks_file import read_masks
 
 
 def certify(
@@ -25,8 +26,12 @@ def certify(
     patch: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="HxW", help="patch such as 5x5, 2.4%, 5x5+2x12 or area:24; repeat for several; default: the model's"
+            metavar="PATCH", help="patch such as 5x5, 2.4% or 5x5,2x12; repeat for several; default: the model's"
         ),
+    ] = None,
+    masks: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE.npy", help="any pixel sets, booleans [sets, height, width]; repeat for several"),
     ] = None,
     rule: Annotated[
         list[str] | None,
@@ -48,8 +53,11 @@ def certify(
         defense = load(model, find_device(device, world.device))
         dataset = fitting_dataset(data or defense.card["data"]["name"], defense, data_dir)
         source = dataset.split(split)
-        evaluations = wanted(patch or [str(defense.card["patch"])], rule or [str(defense.card["rule"])])
-        plan = Plan(evaluations, min(limit or len(source), len(source)), scores)
+        sets = [read_masks(path, defense.threat.image_size) for path in masks or []]
+        patches = [*(patch or []), *map(str, sets)] or [str(defense.card["patch"])]
+        evaluations = wanted(patches, rule or [str(defense.card["rule"])])
+        images = min(limit or len(source), len(source))
+        plan = Plan(evaluations, images, scores, {str(threat): threat for threat in sets})
         header = describe(model, defense, dataset, split)
         path = rows_path(out) if out is not None else usual_path({**header, **plan.header})
         quiet = not world.is_main
@@ -62,7 +70,7 @@ def certify(
     if as_json:
         typer.echo(json.dumps(to_object(rows, seconds)))
     else:
-        show_certified(rows, defense, seconds)
+        show_certified(rows, defense, seconds, plan.masks)
 
 
 def wanted(patches: list[str], rules: list[str]) -> list[Evaluation]:

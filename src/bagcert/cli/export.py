@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
@@ -16,7 +17,8 @@ from bagcert.program import versions
 def export(
     model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
     out: Annotated[Path, typer.Option(help="file for the graph, ending in .onnx")],
-    patch: Annotated[str | None, typer.Option(metavar="HxW", help="patch; default: the model's")] = None,
+    patch: PatchOption = None,
+    masks: MasksOption = None,
     rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
     slack: Annotated[int, typer.Option(help="guard band: how many units each fixed-point score may be off", min=0)] = 0,
     uncertain: Annotated[
@@ -28,7 +30,7 @@ def export(
 
     if out.suffix != ".onnx":
         raise UsageError(f"The name of --out must end in .onnx, but is {out}.")
-    defense = load(model).against(patch, rule)
+    defense = against(load(model), patch, masks, rule)
     guard = GuardBand(slack, uncertain)
     digest = defense.card["weights_sha256"]
     origin = {"model": Path(model).name, "weights_sha256": digest, "bagcert": versions()["bagcert"]}

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
@@ -17,6 +17,7 @@ from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.rows.attacked import AttackRows, unsound_paths
 from bagcert.rows.certified import Rows, summary
+from bagcert.threats import Threat, parse_threat
 
 
 @contextmanager
@@ -47,13 +48,14 @@ def rows_path(out: Path) -> Path:
     return out
 
 
-def show_certified(rows: Rows, defense: Defense, seconds: float) -> None:
-    """Print a table in percent."""
+def show_certified(rows: Rows, defense: Defense, seconds: float, masks: Mapping[str, Threat] | None = None) -> None:
+    """Print a table in percent; `masks` are the threats that come from files, by their texts."""
+    known = masks or {}
     table = Table("patch", "rule", "clean %", "certified %", "95 %", "answered %")
     for entry, result in zip(rows.results, summary(rows), strict=True):
         low, high = result["interval"]
         shares = [f"{100 * result[key]:.2f}" for key in ("clean_accuracy", "certified_accuracy")]
-        threat = defense.against(entry.patch, entry.rule).threat
+        threat = parse_threat(known.get(entry.patch, entry.patch), defense.threat.image_size)
         answered = rows.accuracies(entry).answered
         table.add_row(
             threat.describe(), entry.rule, *shares, f"{100 * low:.1f}–{100 * high:.1f}", f"{100 * answered:.2f}"

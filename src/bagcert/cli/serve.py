@@ -11,6 +11,7 @@ import torch
 import typer
 from torch import Tensor
 
+from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.data import cifar10, load_dataset
 from bagcert.data.base import data_folder
 from bagcert.defense import load
@@ -41,7 +42,8 @@ def serve(
         str | None,
         typer.Option(envvar="BAGCERT_TOKEN", help="secret that requests must send as 'Authorization: Bearer TOKEN'"),
     ] = None,
-    patch: Annotated[str | None, typer.Option(metavar="HxW", help="patch; default: the model's")] = None,
+    patch: PatchOption = None,
+    masks: MasksOption = None,
     rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
     backend: Annotated[
         str, typer.Option(help="torch or onnx; onnx is faster, and proofs hold for its own arithmetic")
@@ -64,7 +66,7 @@ def serve(
     if threads is not None:
         torch.set_num_threads(threads)
     with listen(host, port) as listening:  # first: connections wait while the model loads, instead of being refused
-        defense = load(model).against(patch, rule)
+        defense = against(load(model), patch, masks, rule)
         defense.check()
         about = {"weights_sha256": str(defense.card["weights_sha256"]), "version": versions()["bagcert"]}
         served = Model(Path(model).name, defense, Program(backend, batch=defense.batch_size), about)

@@ -8,6 +8,7 @@ import typer
 from bagcert.cli.output import counted
 from bagcert.rows.format import CERTIFICATES, read_meta
 from bagcert.rows.verify.check import Verdict, verify_rows
+from bagcert.rows.verify.painted import read_mask_files
 from bagcert.rows.verify.reach import field_of
 
 SHOWN = 20
@@ -15,9 +16,12 @@ SHOWN = 20
 
 def verify(
     rows: Annotated[Path, typer.Argument(help="file written by `bagcert certify --scores`")],
+    masks: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE.npy", help="masks that the rows were certified with")
+    ] = None,
 ) -> None:
     with counted("verifying", read_meta(rows, CERTIFICATES).images) as after_image:
-        verdict = verify_rows(rows, after_image)
+        verdict = verify_rows(rows, after_image, read_mask_files(masks or []))
     for line in words(verdict):
         typer.echo(line)
     if verdict.problems:

@@ -93,7 +93,14 @@ def threats(inputs: Inputs) -> list[str]:
     """Each patch in words, once."""
     size = inputs.headers[0]["footprint"]["image_size"]
     patches = dict.fromkeys(entry.patch for rows in inputs.certified.values() for entry in rows.results)
-    return [parse_threat(patch, (size[0], size[1])).describe() for patch in patches]
+    return [in_words(patch, (size[0], size[1])) for patch in patches]
+
+
+def in_words(patch: str, size: tuple[int, int]) -> str:
+    """A stored patch as `Threat.describe` says it; in older rows, patches are joined by '+'."""
+    if patch.startswith("masks:"):
+        return f"{patch}: sets of pixels from a file"
+    return parse_threat(patch.replace("+", ","), size).describe()
 
 
 def sources(inputs: Inputs) -> list[tuple[dict[str, Any], str]]:
@@ -126,7 +133,7 @@ def command(header: dict[str, Any], name: str) -> str:
     entries = [header] if verb == "attack" else header["evaluations"]
     for option in ("patch", "rule"):
         for value in dict.fromkeys(entry[option] for entry in entries):
-            words += [f"--{option}", value]
+            words += ["--masks", "FILE.npy"] if value.startswith("masks:") else [f"--{option}", value]
     for key, value in header.get("attack", {}).items():
         option = "--" + key.replace("_", "-")
         words += [option] if value is True else [] if value is False else [option, str(value)]

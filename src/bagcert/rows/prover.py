@@ -14,7 +14,7 @@ from bagcert.rows.format import Evaluation, Record
 from bagcert.rules import Certificate, IntegerScores
 from bagcert.rules.largest_square import largest_square, squares
 from bagcert.rules.masking_rule import covered
-from bagcert.threats import Regions
+from bagcert.threats import Regions, Threat
 
 
 @contextmanager
@@ -31,9 +31,10 @@ def one_thread() -> Iterator[None]:
 class Prover:
     """A defense under one evaluation and, once asked for, the squares it is tried against."""
 
-    def __init__(self, defense: Defense, evaluation: Evaluation) -> None:
+    def __init__(self, defense: Defense, evaluation: Evaluation, threat: Threat | None = None) -> None:
+        """The threat is what the evaluation's text says, unless that is one which comes from a file."""
         self.evaluation = evaluation
-        self.defense = defense.against(evaluation.patch, evaluation.rule)
+        self.defense = defense.against(threat or evaluation.patch, evaluation.rule)
 
     def records(self, numbers: list[int], labels: list[int], scores: IntegerScores, digests: list[str]) -> list[Record]:
         """The records of these images; with details if `digests` of their scores are given, else the answers alone."""

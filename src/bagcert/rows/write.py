@@ -1,7 +1,7 @@
 """Certify a split and write its rows as they come: one forward pass per image serves all patches and rules."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from bagcert.rows.header import describe_scores
 from bagcert.rows.prover import Prover
 from bagcert.rows.resume import append_records, finish, resume
 from bagcert.rows.stored_scores import digest, scores_folder, store_scores
+from bagcert.threats import Threat
 
 BATCH = 96  # images; an interrupted call continues at a multiple of it. Splits among 1 to 4, 6, 8, 12 or 16 processes
 
@@ -30,6 +31,7 @@ class Plan:
     evaluations: list[Evaluation]
     images: int
     scores: bool = False
+    masks: Mapping[str, Threat] = field(default_factory=dict)  # threats that come from files, by their texts
 
     @property
     def header(self) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def write_rows(
     world = world or World(defense.device)
     if BATCH % world.size:
         raise UsageError(f"The number of processes must divide {BATCH}, but is {world.size}. Use fewer.")
-    provers = [Prover(defense, entry) for entry in plan.evaluations]
+    provers = [Prover(defense, entry, plan.masks.get(entry.patch)) for entry in plan.evaluations]
     for prover in provers:
         prover.defense.check()
     header = {**facts, **scores_facts(defense, provers, plan.scores), **plan.header}

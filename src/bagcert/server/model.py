@@ -152,7 +152,7 @@ def to_original(model: Model, found: PictureResult, original: Size) -> Original:
         height=original[0],
         width=original[1],
         resized=original != model.image_size,
-        threat="+".join(dict.fromkeys(fitting)) or "none",
+        threat=",".join(dict.fromkeys(fitting)) or "none",
         square=square_in_original(original, model.image_size, proven),
         weakest=Rectangle(row=row, column=column, height=height, width=width),
     )

@@ -6,7 +6,18 @@ May import: errors, program.
 """
 
 from bagcert.threats.footprint import Footprint, Layer
+from bagcert.threats.notation import Patch, parse_threat
 from bagcert.threats.regions import Regions
-from bagcert.threats.threat import Placement, RectangleThreat, RegionThreat, Threat, parse_threat
+from bagcert.threats.threat import Placement, RectangleThreat, RegionThreat, Threat
 
-__all__ = ["Footprint", "Layer", "Placement", "RectangleThreat", "RegionThreat", "Regions", "Threat", "parse_threat"]
+__all__ = [
+    "Footprint",
+    "Layer",
+    "Patch",
+    "Placement",
+    "RectangleThreat",
+    "RegionThreat",
+    "Regions",
+    "Threat",
+    "parse_threat",
+]

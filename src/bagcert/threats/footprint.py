@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.threats.regions import Family, MaskRegions, Regions, SeparableRegions
-from bagcert.threats.threat import Size, Threat
+from bagcert.threats.threat import Rectangles, Size, Threat
 
 IntOrPair = int | tuple[int, int]
 
@@ -162,21 +162,23 @@ class Footprint:
                 f"{self.image_size[0]}x{self.image_size[1]}. Build it for this image size."
             )
         if threat.masks is None:
-            return self._rectangle_regions(threat.shapes)
+            return self._rectangle_regions(threat.rectangles)
         masks = torch.zeros(len(threat.masks), *self.grid, dtype=torch.bool)
         for branch in self.branches:
             masks |= compose(branch.rows, compose(threat.masks, branch.columns.T))
         return MaskRegions(masks, torch.tensor(threat.placements()))
 
-    def _rectangle_regions(self, shapes: tuple[Size, ...]) -> Regions:
+    def _rectangle_regions(self, rectangles: tuple[Rectangles, ...]) -> Regions:
         """Sets of rows times sets of columns; plain masks if branches form a shape that is no such product."""
         parts: list[SeparableRegions] = []
         for branch in self.branches:
             families = []
-            for shape in shapes:
-                rows = touched(branch.rows, shape[0])
-                columns = touched(branch.columns, shape[1])
-                families.append(Family.product(rows, columns, shape))
+            for shape, rows, columns in rectangles:
+                reached = (
+                    touched(branch.rows, shape[0])[rows.start : rows.stop],
+                    touched(branch.columns, shape[1])[columns.start : columns.stop],
+                )
+                families.append(Family.product(*reached, shape, (rows.start, columns.start)))
             parts.append(SeparableRegions(tuple(families)))
         if len(parts) == 1:
             return parts[0]

@@ -153,9 +153,10 @@ class Family:
     kept: Tensor  # int64 [n], into the p * q products, ascending
 
     @staticmethod
-    def product(rows: Tensor, columns: Tensor, shape: Size) -> "Family":
-        """Every set of rows times every set of columns; set number r belongs to a patch that starts at pixel r."""
-        start_rows, start_columns = torch.meshgrid(torch.arange(len(rows)), torch.arange(len(columns)), indexing="ij")
+    def product(rows: Tensor, columns: Tensor, shape: Size, start: Size = (0, 0)) -> "Family":
+        """Every set of rows times every set of columns; set number r belongs to a patch at pixel r after the start."""
+        starts = (torch.arange(first, first + len(sets)) for first, sets in zip(start, (rows, columns), strict=True))
+        start_rows, start_columns = torch.meshgrid(*starts, indexing="ij")
         sizes = torch.tensor(shape).expand(start_rows.numel(), 2)
         placements = torch.cat([torch.stack([start_rows.flatten(), start_columns.flatten()], dim=1), sizes], dim=1)
         return Family(rows, columns, placements, torch.arange(len(placements)))

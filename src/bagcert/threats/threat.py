@@ -1,14 +1,11 @@
-"""What an attacker may touch: one rectangle of pixels anywhere in the image, or one of some given sets of pixels."""
+"""What an attacker may touch: one rectangle of pixels in the image, or one of some given sets of pixels."""
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil, isqrt
+from math import ceil, floor
 from typing import ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,15 +23,24 @@ class Placement(NamedTuple):
     width: int
 
 
+class Rectangles(NamedTuple):
+    """All rectangles of one shape that start at one of these rows and one of these columns."""
+
+    shape: Size
+    rows: range
+    columns: range
+
+
 class Threat(ABC):
     """The attacker is white-box and picks, for each image, one placement and every pixel value inside it.
 
-    Either `shapes` says all, and a placement is any rectangle of one of these sizes; or `masks` has the pixels of each
-    placement. A threat of two patches at once would be a third form: pairs of placements, whose regions are unions.
+    Either `rectangles` says all, or `masks` has the pixels of each placement. A threat of two patches at once would be
+    a third form: pairs of placements, whose regions are unions.
     """
 
     image_size: Size
-    shapes: tuple[Size, ...]  # of rectangles; none: look at `masks`
+    shapes: tuple[Size, ...]  # of rectangles, if they may lie anywhere; else none
+    rectangles: tuple[Rectangles, ...]  # none: look at `masks`
     masks: Tensor | None  # bool [n h w], in the order of `placements`; None: rectangles
 
     @abstractmethod
@@ -50,49 +56,119 @@ class Threat(ABC):
         """Where a patch may sit."""
 
     @property
+    @abstractmethod
+    def number(self) -> int:
+        """How many placements there are."""
+
+    @abstractmethod
+    def pixels(self) -> Tensor:
+        """The pixels of each placement, bool [n h w]."""
+
+    @property
     def extent(self) -> Size:
         """The largest height and the largest width of a placement."""
         placements = self.placements()
         return max(each.height for each in placements), max(each.width for each in placements)
 
 
+class Area(NamedTuple):
+    """A part of the image: its words, and the shares of height and width from which to which it goes."""
+
+    words: str
+    rows: tuple[Fraction, Fraction]
+    columns: tuple[Fraction, Fraction]
+
+
+HALF, ALL = Fraction(1, 2), (Fraction(0), Fraction(1))
+MIDDLE = (Fraction(1, 4), Fraction(3, 4))
+AREAS = {
+    "upper": Area("upper half", (Fraction(0), HALF), ALL),
+    "lower": Area("lower half", (HALF, Fraction(1)), ALL),
+    "left": Area("left half", ALL, (Fraction(0), HALF)),
+    "right": Area("right half", ALL, (HALF, Fraction(1))),
+    "center": Area("middle half", MIDDLE, MIDDLE),
+}
+
+
+def pixels_of(share: tuple[Fraction, Fraction], size: int) -> range:
+    """The pixels along one axis that lie in this share of it, wholly or in part: halves of 7 pixels have 4 each."""
+    return range(floor(share[0] * size), ceil(share[1] * size))
+
+
+def inside_area(area: str, image_size: Size) -> tuple[range, range]:
+    """The rows and columns of an area; all of them if it has no name."""
+    shares = (AREAS[area].rows, AREAS[area].columns) if area else (ALL, ALL)
+    return pixels_of(shares[0], image_size[0]), pixels_of(shares[1], image_size[1])
+
+
 @dataclass(frozen=True)
 class RectangleThreat(Threat):
-    """One rectangle of any of these shapes, anywhere inside the image."""
+    """One rectangle of any of these sizes, anywhere inside the image or wholly inside one of its AREAS."""
 
     image_size: Size
-    shapes: tuple[Size, ...]
+    sizes: tuple[Size, ...]
+    areas: tuple[str, ...] = ()  # one for each size, "" for the whole image; none: all of them anywhere
     masks: ClassVar[None] = None  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        height, width = self.image_size
-        for patch_height, patch_width in self.shapes:
-            if not (1 <= patch_height <= height and 1 <= patch_width <= width):
+        if not any(self.areas):
+            object.__setattr__(self, "areas", ("",) * len(self.sizes))
+        for size, area in self.choices:
+            rows, columns = inside_area(area, self.image_size)
+            if not (1 <= size[0] <= len(rows) and 1 <= size[1] <= len(columns)):
+                place = f"the {AREAS[area].words}" if area else "an image"
                 raise UsageError(
-                    f"The patch {patch_height}x{patch_width} does not fit into an image of {height}x{width}. "
-                    f"Choose one from 1x1 to {height}x{width}."
+                    f"The patch {size[0]}x{size[1]} does not fit into {place} of {self.image_size[0]}x"
+                    f"{self.image_size[1]}. Choose one from 1x1 to {len(rows)}x{len(columns)}."
                 )
 
+    @property
+    def choices(self) -> tuple[tuple[Size, str], ...]:
+        """Each size with its area."""
+        return tuple(zip(self.sizes, self.areas, strict=True))
+
+    @property
+    def shapes(self) -> tuple[Size, ...]:  # type: ignore[override]
+        return () if any(self.areas) else self.sizes
+
+    @property
+    def rectangles(self) -> tuple[Rectangles, ...]:  # type: ignore[override]
+        found = []
+        for (height, width), area in self.choices:
+            rows, columns = inside_area(area, self.image_size)
+            starts = range(rows.start, rows.stop - height + 1), range(columns.start, columns.stop - width + 1)
+            found.append(Rectangles((height, width), *starts))
+        return tuple(found)
+
     def __str__(self) -> str:
-        return "+".join(f"{height}x{width}" for height, width in self.shapes)
+        return ",".join(f"{height}x{width}" + (f"@{area}" if area else "") for (height, width), area in self.choices)
 
     def describe(self) -> str:
         pixels = self.image_size[0] * self.image_size[1]
-        shares = (f"{h}x{w} pixels ({100 * h * w / pixels:.2f} %)" for h, w in self.shapes)
-        return f"{' or '.join(shares)} of {self.image_size[0]}x{self.image_size[1]}"
-
-    def starts(self, shape: Size) -> Size:
-        """How many rows and columns a patch of this shape can start at."""
-        return self.image_size[0] - shape[0] + 1, self.image_size[1] - shape[1] + 1
+        words = []
+        for (height, width), area in self.choices:
+            size = f"{height}x{width} pixels ({100 * height * width / pixels:.2f} %)"
+            words.append(f"{size} in the {AREAS[area].words}" if area else size)
+        return f"{' or '.join(words)} of {self.image_size[0]}x{self.image_size[1]}"
 
     def placements(self) -> list[Placement]:
-        """Every placement of every shape, row by row."""
+        """Every placement of every size, row by row."""
         return [
-            Placement(row, column, *shape)
-            for shape in self.shapes
-            for row in range(self.starts(shape)[0])
-            for column in range(self.starts(shape)[1])
+            Placement(row, column, *each.shape)
+            for each in self.rectangles
+            for row in each.rows
+            for column in each.columns
         ]
+
+    @property
+    def number(self) -> int:
+        return sum(len(each.rows) * len(each.columns) for each in self.rectangles)
+
+    def pixels(self) -> Tensor:
+        masks = torch.zeros(self.number, *self.image_size, dtype=torch.bool)
+        for mask, (row, column, height, width) in zip(masks, self.placements(), strict=True):
+            mask[row : row + height, column : column + width] = True
+        return masks
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +179,7 @@ class RegionThreat(Threat):
     written: str = field(default="", kw_only=True)  # as a user writes it, if there is a notation for it
     image_size: Size = field(init=False)
     shapes: ClassVar[tuple[Size, ...]] = ()  # type: ignore[misc]
+    rectangles: ClassVar[tuple[Rectangles, ...]] = ()  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if self.masks.dtype != torch.bool or self.masks.dim() != 3 or 0 in self.masks.shape:
@@ -125,6 +202,13 @@ class RegionThreat(Threat):
         """The bounding box of each set."""
         return [bounding_box(mask) for mask in self.masks]
 
+    @property
+    def number(self) -> int:
+        return len(self.masks)
+
+    def pixels(self) -> Tensor:
+        return self.masks
+
 
 def bounding_box(mask: Tensor) -> Placement:
     """The smallest rectangle around a mask of pixels; an empty one if nothing is set."""
@@ -133,83 +217,3 @@ def bounding_box(mask: Tensor) -> Placement:
         return Placement(0, 0, 0, 0)
     top, left = int(rows[0]), int(columns[0])
     return Placement(top, left, int(rows[-1]) - top + 1, int(columns[-1]) - left + 1)
-
-
-def parse_threat(patch: "str | Threat | Tensor | np.ndarray", image_size: Size) -> Threat:
-    """Read a threat: text in one of the NOTATIONS, boolean masks, or a threat, which is returned unchanged."""
-    if isinstance(patch, np.ndarray):
-        patch = torch.from_numpy(np.array(patch))
-    threat = RegionThreat(patch) if isinstance(patch, Tensor) else patch
-    if isinstance(threat, str):
-        return read_text(threat, image_size)
-    if not isinstance(threat, Threat):
-        raise UsageError(
-            f"A patch must be text like 5x5, a threat or region masks, but is {patch}. Write height x width."
-        )
-    if threat.image_size != image_size:
-        raise UsageError(
-            f"The threat is for images of {threat.image_size[0]}x{threat.image_size[1]}, but these have "
-            f"{image_size[0]}x{image_size[1]}. Build it for this image size."
-        )
-    return threat
-
-
-def read_text(text: str, image_size: Size) -> Threat:
-    """The threat that a text stands for; `5x5+2x12` lets the attacker pick the shape."""
-    threats = [read_part(part.strip(), image_size) for part in text.split("+")]
-    if len(threats) == 1:
-        return threats[0]
-    if not all(threat.shapes for threat in threats):
-        raise UsageError(
-            f"Only rectangles can be joined by '+', but '{shortened(text)}' has others. Evaluate each on its own."
-        )
-    return RectangleThreat(image_size, tuple(dict.fromkeys(shape for threat in threats for shape in threat.shapes)))
-
-
-def read_part(text: str, image_size: Size) -> Threat:
-    for notation in NOTATIONS.values():
-        if match := re.fullmatch(notation.pattern, text):
-            return notation.read(match, image_size)
-    raise UsageError(
-        f"Cannot read the patch '{shortened(text)}'. Write it like {', '.join(NOTATIONS)} or 5x5+2x12 (height x width)."
-    )
-
-
-def shortened(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def read_rectangle(text: re.Match[str], image_size: Size) -> Threat:
-    """`5x5`: height x width in pixels."""
-    return RectangleThreat(image_size, ((int(text[1]), int(text[2])),))
-
-
-def read_share(text: re.Match[str], image_size: Size) -> Threat:
-    """`2.4%`: the smallest square of at least that share of the image (of 32x32: 5x5)."""
-    target = Fraction(text[1]) / 100 * image_size[0] * image_size[1]
-    side = isqrt(max(ceil(target) - 1, 0)) + 1  # the smallest side whose square is at least that
-    return RectangleThreat(image_size, ((side, side),))
-
-
-def read_area(text: re.Match[str], image_size: Size) -> Threat:
-    """`area:24`: every rectangle of 24 pixels that fits."""
-    (height, width), area = image_size, int(text[1])
-    shapes = [(h, area // h) for h in range(1, height + 1) if area % h == 0 and area // h <= width] if area else []
-    if not shapes:
-        raise UsageError(f"No rectangle inside {height}x{width} has an area of {area}. Choose another area.")
-    return RectangleThreat(image_size, tuple(shapes))
-
-
-class Notation(NamedTuple):
-    """How a patch shape is written, and the threat it stands for."""
-
-    pattern: str
-    read: Callable[[re.Match[str], Size], Threat]
-
-
-# By an example, as errors show it.
-NOTATIONS = {
-    "5x5": Notation(r"(\d{1,9})\s*x\s*(\d{1,9})", read_rectangle),
-    "2.4%": Notation(r"(\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})\s*%", read_share),
-    "area:24": Notation(r"area:(\d{1,9})", read_area),
-}

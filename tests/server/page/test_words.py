@@ -32,8 +32,8 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, int], str, str, str]
     (PARTLY, DOG, patch(3, 2), "5x5", "Contradicts the proof", "and yet the answer changed"),
     (OPEN, OPEN, patch(1, 1), "5x5", "Held, not proven", "There is no proof against 1×1 patches"),
     (OPEN, DOG, patch(5, 5), "5x5", "Changed", "There is no proof against 5×5 patches"),
-    (PROVEN, PROVEN, patch(2, 12), "5x5+2x12", "Held, as proven", "within the proven 5×5 or 2×12"),
-    (PROVEN, PROVEN, patch(3, 12), "5x5+2x12", "Held, not proven", "larger than 5×5 or 2×12"),
+    (PROVEN, PROVEN, patch(2, 12), "5x5,2x12", "Held, as proven", "within the proven 5×5 or 2×12"),
+    (PROVEN, PROVEN, patch(3, 12), "5x5,2x12", "Held, not proven", "larger than 5×5 or 2×12"),
 ]
 
 
@@ -60,7 +60,7 @@ def test_words_for_a_clean_picture(open_page: Opener) -> None:
     assert [each["tag"] for each in said] == ["Proven", "Not proven", "Not proven"]
     assert said[1]["more"] == "Smaller patches are ruled out: no 3×3 patch anywhere can change this."
     assert "does not mean that one would succeed" in said[2]["more"]
-    both = page.evaluate(SAY, ["cleanWords", PROVEN, MODEL | {"threat": "5x5+2x12"}])
+    both = page.evaluate(SAY, ["cleanWords", PROVEN, MODEL | {"threat": "5x5,2x12"}])
     assert both["proof"] == "No 5×5 or 2×12 patch anywhere can change this."
     assert "all 1,435 places" in both["more"]  # 28 * 28 + 31 * 21
 

@@ -14,10 +14,11 @@ from bagcert.rows.accuracy import wilson
 from bagcert.rows.format import CERTIFICATES, Evaluation, Meta, Record, read_meta, read_records
 from bagcert.rows.stored_scores import ScoreFiles, digest
 from bagcert.rows.verify.conditions import CONDITIONS, VIEW_CONDITIONS, Finding
-from bagcert.rows.verify.reach import Floats, Reach, blind_views, field_of, maximal_reach
+from bagcert.rows.verify.painted import Masks
+from bagcert.rows.verify.reach import NONE, Floats, Reach, blind_views, field_of, maximal_reach
 
 
-def checker_for(header: dict[str, Any], patch: str, rule: str) -> "Checker":
+def checker_for(header: dict[str, Any], patch: str, rule: str, masks: Masks = NONE) -> "Checker":
     """The checker of this evaluation; scores of views have a rule of their own, which takes no others."""
     known = [*CONDITIONS, *VIEW_CONDITIONS]
     if rule not in known:
@@ -28,7 +29,7 @@ def checker_for(header: dict[str, Any], patch: str, rule: str) -> "Checker":
             f"Rule '{rule}' does not fit the scores in the rows, which are {'of views' if views else 'not of views'}. "
             f"Only '{', '.join(VIEW_CONDITIONS)}' is for views, and it is for nothing else."
         )
-    return ViewChecker(header, patch, rule) if views else RegionChecker(header, patch, rule)
+    return ViewChecker(header, patch, rule, masks) if views else RegionChecker(header, patch, rule, masks)
 
 
 class Checker(ABC):
@@ -68,10 +69,10 @@ class Checker(ABC):
 class RegionChecker(Checker):
     """Scores that each see a part of the image, with what the patch can reach."""
 
-    def __init__(self, header: dict[str, Any], patch: str, rule: str) -> None:
+    def __init__(self, header: dict[str, Any], patch: str, rule: str, masks: Masks) -> None:
         super().__init__(header, patch, rule)
         self._condition = CONDITIONS[rule]
-        self._reach = maximal_reach(self.footprint, patch)
+        self._reach = maximal_reach(self.footprint, patch, masks)
         self._squares: dict[int, Reach] = {}
 
     def finding(self, scores: Floats, claimed: int) -> Finding:
@@ -98,9 +99,9 @@ class RegionChecker(Checker):
 class ViewChecker(Checker):
     """Scores of views that each hide a part of the image, with the placements that each is blind to."""
 
-    def __init__(self, header: dict[str, Any], patch: str, rule: str) -> None:
+    def __init__(self, header: dict[str, Any], patch: str, rule: str, masks: Masks) -> None:
         super().__init__(header, patch, rule)
-        self._blind = {patch: blind_views(self.footprint, patch)}
+        self._blind = {patch: blind_views(self.footprint, patch, masks)}
 
     def finding(self, scores: Floats, claimed: int) -> Finding:
         return self.find(scores, claimed, self.patch)
@@ -137,8 +138,8 @@ class Verdict:
     header: dict[str, Any]
 
 
-def verify_rows(path: Path, after_image: Callable[[int], None] = lambda images: None) -> Verdict:
-    """Check every certificate of a file; `after_image(1)` is called after each image."""
+def verify_rows(path: Path, after_image: Callable[[int], None] = lambda images: None, masks: Masks = NONE) -> Verdict:
+    """Check every certificate of a file; `after_image(1)` is called after each image. `masks` are those from files."""
     meta = read_meta(path, CERTIFICATES)
     if not meta.scores_stored:
         raise UsageError(f"{path} was certified without scores. Certify with --scores.")
@@ -146,15 +147,17 @@ def verify_rows(path: Path, after_image: Callable[[int], None] = lambda images: 
     if not records or not isinstance(meta.header.get("weights_sha256"), str):
         raise UsageError(f"{path} holds no images or does not name their weights. {REMEDY}")
     try:
-        return verdict_of(path, meta, records, after_image)
+        return verdict_of(path, meta, records, after_image, masks)
     except (KeyError, TypeError, IndexError, AttributeError) as error:  # whoever wrote it: another program, or a hand
         raise UsageError(f"{path} is not as bagcert writes rows ({type(error).__name__}: {error}). {REMEDY}") from error
 
 
-def verdict_of(path: Path, meta: Meta, records: list[Record], after_image: Callable[[int], None]) -> Verdict:
+def verdict_of(
+    path: Path, meta: Meta, records: list[Record], after_image: Callable[[int], None], masks: Masks
+) -> Verdict:
     """What holds and what does not, for a file that has all its parts."""
     header, files = meta.header, ScoreFiles(path, meta.header)
-    checkers = {entry: checker_for(header, entry.patch, entry.rule) for entry in meta.evaluations}
+    checkers = {entry: checker_for(header, entry.patch, entry.rule, masks) for entry in meta.evaluations}
     problems = [*missing(meta, records), *(Problem(None, words) for words in check_field(header["footprint"]))]
     by_image: dict[int, list[Record]] = {}
     for record in records:

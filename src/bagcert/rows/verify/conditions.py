@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bagcert.rows.verify.reach import Flags, Floats, Reach
+from bagcert.rows.verify.painted import Flags
+from bagcert.rows.verify.reach import Floats, Reach
 
 Bounds = tuple[int, int]  # of the scores
 AT_ONCE = 2**22  # scores of masked copies held at a time

@@ -1,25 +1,70 @@
 """Which outputs each patch can reach, worked out pixel by pixel from the layers that a rows file names."""
 
-import math
-import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagcert.errors import UsageError
+from bagcert.rows.verify.painted import Flags, Masks, Painted, placements
 
 Floats = NDArray[np.float64]  # whole numbers below 2**53, so every sum is exact
-Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
+NONE: Masks = {}
 
 
+class Reach(ABC):
+    """n sets of outputs."""
+
+    @abstractmethod
+    def inside(self, maps: Floats) -> Floats:
+        """Sums of maps [... i j] over each set: [... n]."""
+
+    @abstractmethod
+    def masks(self) -> Flags:
+        """Bool [n i j]."""
+
+    @abstractmethod
+    def sizes(self) -> Numbers: ...
+
+    @abstractmethod
+    def select(self, kept: Flags) -> "Reach": ...
+
+    def within(self, other: "Reach") -> Flags:
+        """Bool [n, n of other]: does each set lie inside each other one?"""
+        mine, others = (each.masks().reshape(len(each.sizes()), -1) for each in (self, other))
+        return contained(mine, others)
+
+
+@final
 @dataclass(frozen=True, eq=False)
-class Reach:
-    """n sets of outputs, each a set of rows times a set of columns."""
+class SetReach(Reach):
+    """Sets of any form."""
+
+    sets: Flags  # [n i j]
+
+    def inside(self, maps: Floats) -> Floats:
+        sums: Floats = np.tensordot(maps, self.sets.astype(np.float64), axes=([-2, -1], [1, 2]))
+        return sums
+
+    def masks(self) -> Flags:
+        return self.sets
+
+    def sizes(self) -> Numbers:
+        sizes: Numbers = self.sets.sum(axis=(1, 2))
+        return sizes
+
+    def select(self, kept: Flags) -> "SetReach":
+        return SetReach(self.sets[kept])
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ProductReach(Reach):
+    """Each a set of rows times a set of columns."""
 
     rows: Flags  # [p i], the different sets of rows
     columns: Flags  # [q j]
@@ -27,21 +72,23 @@ class Reach:
     column: Numbers
 
     def inside(self, maps: Floats) -> Floats:
-        """Sums of maps [... i j] over each set: [... n]."""
         by_column = np.tensordot(maps, self.columns.astype(np.float64), axes=([-1], [1]))  # ... i q
         both = np.tensordot(by_column, self.rows.astype(np.float64), axes=([-2], [1]))  # ... q p
         return both[..., self.column, self.row]
 
     def masks(self) -> Flags:
-        """Bool [n i j]."""
         return self.rows[self.row][:, :, None] & self.columns[self.column][:, None, :]
 
     def sizes(self) -> Numbers:
         sizes: Numbers = self.rows.sum(axis=1)[self.row] * self.columns.sum(axis=1)[self.column]
         return sizes
 
-    def within(self, other: "Reach") -> Flags:
-        """Bool [n, n of other]: does each set lie inside each other one?"""
+    def select(self, kept: Flags) -> "ProductReach":
+        return ProductReach(self.rows, self.columns, self.row[kept], self.column[kept])
+
+    def within(self, other: Reach) -> Flags:
+        if not isinstance(other, ProductReach):
+            return super().within(other)
         rows, columns = contained(self.rows, other.rows), contained(self.columns, other.columns)
         return rows[self.row][:, other.row] & columns[self.column][:, other.column]
 
@@ -51,7 +98,7 @@ def contained(sets: Flags, others: Flags) -> Flags:
     return np.array([(~members | others).all(axis=1) for members in sets])
 
 
-def maximal_reach(footprint: dict[str, Any], patch: str) -> Reach:
+def maximal_reach(footprint: dict[str, Any], patch: str, masks: Masks = NONE) -> Reach:
     """What each placement of the patch can reach, without those inside another one."""
     height, width = footprint["image_size"]
     made = [key for key in REACHES if key in footprint]
@@ -67,21 +114,33 @@ def maximal_reach(footprint: dict[str, Any], patch: str) -> Reach:
             f"The footprint in the rows has a grid of {footprint['grid']}, but its '{made[0]}' give "
             f"{[len(seen_rows), len(seen_columns)]}. Certify again."
         )
-    found = set()
-    for patch_height, patch_width in patch_shapes(patch, height, width):
-        for top in range(height - patch_height + 1):
-            rows = touched(seen_rows, top, patch_height)
-            for left in range(width - patch_width + 1):
-                columns = touched(seen_columns, left, patch_width)
-                found.add((rows, columns) if rows and columns else (frozenset[int](), frozenset[int]()))
-    reach = numbered(sorted(found, key=lambda pair: (sorted(pair[0]), sorted(pair[1]))), footprint["grid"])
+    painted = placements(patch, height, width, masks)
+    if any(each.pixels is not None for each in painted):
+        sets = np.array([reached_set(each, seen_rows, seen_columns) for each in painted])
+        reach: Reach = SetReach(np.unique(sets, axis=0))
+    else:
+        found = set()
+        for each in painted:
+            rows, columns = touched(seen_rows, each.rows), touched(seen_columns, each.columns)
+            found.add((rows, columns) if rows and columns else (frozenset[int](), frozenset[int]()))
+        reach = numbered(sorted(found, key=lambda pair: (sorted(pair[0]), sorted(pair[1]))), footprint["grid"])
     inside = reach.within(reach)
     np.fill_diagonal(inside, False)  # all are different, so no two lie inside each other
-    keep = ~inside.any(axis=1)
-    return Reach(reach.rows, reach.columns, reach.row[keep], reach.column[keep])
+    return reach.select(np.logical_not(inside.any(axis=1)))
 
 
-def blind_views(footprint: dict[str, Any], patch: str) -> Flags:
+def reached_set(painted: Painted, seen_rows: list[set[int]], seen_columns: list[set[int]]) -> Flags:
+    """Bool [i j]: the outputs that see any pixel of a placement of any form."""
+    reached = np.zeros((len(seen_rows), len(seen_columns)), dtype=bool)
+    pixels = painted.pixels
+    for i in touched(seen_rows, painted.rows):
+        for j in touched(seen_columns, painted.columns):
+            rows, columns = sorted(seen_rows[i] & painted.rows), sorted(seen_columns[j] & painted.columns)
+            reached[i, j] = pixels is None or bool(pixels[np.ix_(rows, columns)].any())
+    return reached
+
+
+def blind_views(footprint: dict[str, Any], patch: str, masks: Masks = NONE) -> Flags:
     """Bool [n i j]: which views see no pixel of each placement of the patch.
 
     View (i, j) is shown all but the pixels in run i of rows and run j of columns; one more row of views is shown all.
@@ -97,12 +156,11 @@ def blind_views(footprint: dict[str, Any], patch: str) -> Flags:
             f"{[len(rows) + 1, len(columns)]}. Certify again."
         )
     found = []
-    for patch_height, patch_width in patch_shapes(patch, height, width):
-        for top in range(height - patch_height + 1):
-            over = [set(range(top, top + patch_height)) <= run for run in rows]
-            for left in range(width - patch_width + 1):
-                beside = [set(range(left, left + patch_width)) <= run for run in columns]
-                found.append([*([one and two for two in beside] for one in over), [False] * len(columns)])
+    for each in placements(patch, height, width, masks):
+        over, beside = (
+            [each_set <= run for run in runs] for each_set, runs in ((each.rows, rows), (each.columns, columns))
+        )
+        found.append([*([one and two for two in beside] for one in over), [False] * len(columns)])
     return np.array(found, dtype=bool)
 
 
@@ -136,33 +194,12 @@ def kept_pixels(kept: Sequence[int], axis: int, pixels: int) -> list[set[int]]:
 REACHES: dict[str, Callable[[Any, int, int], list[set[int]]]] = {"layers": seen_pixels, "kept": kept_pixels}
 
 
-def touched(seen: list[set[int]], start: int, length: int) -> frozenset[int]:
-    """The outputs that see any pixel of the patch."""
-    patch = set(range(start, start + length))
+def touched(seen: list[set[int]], patch: frozenset[int]) -> frozenset[int]:
+    """The outputs that see any of these pixels along one axis."""
     return frozenset(output for output, pixels in enumerate(seen) if pixels & patch)
 
 
-def patch_shapes(patch: str, height: int, width: int) -> list[tuple[int, int]]:
-    """The rectangles a written patch stands for: `5x5`, `2.4%`, `5x5+2x12`, `area:24`."""
-    shapes: list[tuple[int, int]] = []
-    for part in patch.replace(" ", "").split("+"):
-        if match := re.fullmatch(r"(\d+)x(\d+)", part):
-            shapes.append((int(match[1]), int(match[2])))
-        elif match := re.fullmatch(r"(\d*\.?\d+)%", part):
-            pixels = math.ceil(Fraction(match[1]) * height * width / 100)
-            side = math.isqrt(max(pixels - 1, 0)) + 1
-            shapes.append((side, side))
-        elif match := re.fullmatch(r"area:(\d+)", part):
-            area = int(match[1])
-            shapes += [(h, area // h) for h in range(1, height + 1) if area % h == 0 and area // h <= width]
-        else:
-            raise UsageError(
-                f"Cannot read the patch '{patch}' in the rows. Only rectangles, like 5x5, can be verified."
-            )
-    return shapes
-
-
-def numbered(found: list[tuple[frozenset[int], frozenset[int]]], grid: list[int]) -> Reach:
+def numbered(found: list[tuple[frozenset[int], frozenset[int]]], grid: list[int]) -> ProductReach:
     """Pairs of sets as tables of the different sets, and numbers into them."""
     tables, numbers = [], []
     for axis in (0, 1):
@@ -170,4 +207,4 @@ def numbered(found: list[tuple[frozenset[int], frozenset[int]]], grid: list[int]
         tables.append(np.array([[place in members for place in range(grid[axis])] for members in distinct]))
         place = {members: number for number, members in enumerate(distinct)}
         numbers.append(np.array([place[pair[axis]] for pair in found], dtype=np.int64))
-    return Reach(tables[0], tables[1], numbers[0], numbers[1])
+    return ProductReach(tables[0], tables[1], numbers[0], numbers[1])

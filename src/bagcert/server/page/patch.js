@@ -21,9 +21,9 @@ export function inTheMiddle(height, width, size) {
   return sizeTo(patch, height, width, size);
 }
 
-/** The threat as shapes: "5x5+2x12" is [{ height: 5, width: 5 }, { height: 2, width: 12 }]. */
+/** The threat as shapes: "5x5,2x12" is [{ height: 5, width: 5 }, { height: 2, width: 12 }]. */
 export function shapesOf(threat) {
-  return threat.split("+").map((shape) => {
+  return threat.split(",").map((shape) => {
     const [height, width] = shape.split("x").map(Number);
     return { height, width };
   });
