@@ -5,6 +5,8 @@ or a constant. Its operators are used here on the same files, one whole mutated 
 """
 
 import ast
+import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from tests.mutation.equivalent import Key, Ordinals
 from tests.mutation.forked import Change, exit_codes
 from tests.mutation.functions import module_name
 
+CODES = Path("mutants/rest.json")  # pytest's exit code for each mutant, by its digest
 MUTMUTS_OWN = {"staticmethod", "classmethod"}  # the decorators that mutmut follows
 
 # Quick ones first: the run of a mutant ends with the first test that fails.
@@ -39,6 +42,10 @@ class Mutant:
     path: Path
     key: Key
     text: str
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(f"{self.path}\n{self.text}".encode()).hexdigest()
 
     @property
     def as_change(self) -> Change:
@@ -75,17 +82,40 @@ def rest_of(path: Path) -> Iterator[Mutant]:
             yield Mutant(path, numbered(f"{module_name(path)}.{place}", change), changed.code)
 
 
-def run_rest(files: Iterable[Path], known: set[Key], children: int) -> list[tuple[Key, str]]:
-    """Every mutant and what became of it."""
-    mutants = [mutant for path in files for mutant in rest_of(path)]
-    results = [(mutant.key, "skipped") for mutant in mutants if mutant.key in known]
-    path = mutants[0].path
+def run_rest(files: Iterable[Path], known: set[Key], children: int) -> None:
+    """Run every mutant, but for those known to change nothing or killed by an earlier run."""
+    codes = read_codes()
+    tried = {
+        mutant.as_change: mutant
+        for path in files
+        for mutant in rest_of(path)
+        if mutant.key not in known and status(codes.get(mutant.digest)) != "killed"
+    }
+    if not tried:
+        return
+    path = next(iter(tried)).path
     [(_, code)] = exit_codes([Change(path, path.read_text("utf-8"), TESTS)], children=1)
     assert code == 0, f"the tests do not pass as it is: pytest ended with {code}"
-    tried = {mutant.as_change: mutant for mutant in mutants if mutant.key not in known}
     for change, code in exit_codes(tried, children):
-        mutant = tried[change]
-        status = "survived" if code == 0 else "timeout" if code < 0 else "killed"
-        results.append((mutant.key, status))
-        print(*mutant.key, status, flush=True)
-    return results
+        codes[tried[change].digest] = code
+        print(*tried[change].key, status(code), flush=True)
+        CODES.parent.mkdir(exist_ok=True)
+        CODES.write_text(json.dumps(codes), "utf-8")
+
+
+def results_of_rest(files: Iterable[Path]) -> list[tuple[Key, str]]:
+    """What became of every mutant."""
+    codes = read_codes()
+    return [(mutant.key, status(codes.get(mutant.digest))) for path in files for mutant in rest_of(path)]
+
+
+def read_codes() -> dict[str, int]:
+    codes: dict[str, int] = json.loads(CODES.read_text("utf-8")) if CODES.exists() else {}
+    return codes
+
+
+def status(code: int | None) -> str:
+    """In mutmut's words."""
+    if code is None:
+        return "not checked"
+    return "survived" if code == 0 else "timeout" if code < 0 else "killed"
