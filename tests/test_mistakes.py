@@ -186,13 +186,14 @@ CARDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         "The patch 99x99 does not fit into an image of 32x32. Choose one from 1x1",
     ),
     "a number for a rule": (lambda card: card.update(rule=7), "A rule must be a name like 'two-mask'"),
-    "a gigantic width": (lambda card: card["scorer"]["network"].update(width=10**9), "is larger than the weights"),
-    "a width beyond 64 bits": (lambda card: card["scorer"]["network"].update(width=10**30), "is larger than the"),
-    "a billion channels": (lambda card: card["scorer"]["network"].update(channels=10**9), "is larger than the"),
-    "a billion classes": (lambda card: card["scorer"]["network"].update(classes=10**9), "is larger than the"),
+    "a gigantic width": (lambda card: card["scorer"]["network"].update(width=10**9), "must lie in 1..16,384, but is"),
+    "a large width": (lambda card: card["scorer"]["network"].update(width=2**14), "are not those of the network"),
+    "a width beyond 64 bits": (lambda card: card["scorer"]["network"].update(width=10**30), "must lie in 1..16,384"),
+    "a billion channels": (lambda card: card["scorer"]["network"].update(channels=10**9), "must be at most 16,384"),
+    "a billion classes": (lambda card: card["scorer"]["network"].update(classes=10**9), "must be at most 65,536"),
     "a gigantic kernel": (
         lambda card: card["scorer"]["network"].update(kernels=[10**9 + 1] * 8),
-        "is larger than the weights",
+        "must lie in 1..99, but is",
     ),
     "a billion members": (
         lambda card: (
@@ -201,7 +202,7 @@ CARDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
             )
             or card["scorer"]["network"].update(mirrored=False)
         ),
-        "is larger than the weights",
+        "network.members must be at most 99",
     ),
     "gigantic images": (lambda card: card["scorer"].update(image_size=[10**7, 10**7]), "must be 1 to 4096 pixels"),
     "images without pixels": (lambda card: card["scorer"].update(image_size=[0, -1]), "must be 1 to 4096 pixels"),

@@ -1,6 +1,10 @@
-"""TOML or JSON tables to frozen dataclasses and back. Unknown keys and wrong types are errors that name them."""
+"""TOML or JSON tables to frozen dataclasses and back. Unknown keys and wrong values are errors that name them.
+
+Each field is annotated with a `Key`, which says what it means and which numbers it takes.
+"""
 
 import dataclasses
+import math
 import tomllib
 import types
 import typing
@@ -10,18 +14,38 @@ from typing import Any, TypeVar
 from bagcert.errors import UsageError, unknown_name
 
 Config = TypeVar("Config")
+DERIVED = {"derived": True}  # metadata of a field that follows from others, and is no key
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """What a key of a table means, and between which numbers its value must lie."""
+
+    meaning: str = ""
+    least: float = -math.inf
+    most: float = math.inf
+
+    def check(self, value: object, where: str) -> None:
+        """Refuse a number, or a list with a number, that is out of range."""
+        numbers = [each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, int | float)]
+        if not all(self.least <= number <= self.most for number in numbers):
+            shown = list(value) if isinstance(value, tuple) else value
+            room = f"be at most {self.most:,}" if self.least == -math.inf else f"lie in {self.least:,}..{self.most:,}"
+            raise UsageError(f"The value of {where} must {room}, but is {shown}.")
 
 
 def read_config(kind: type[Config], table: object, where: str) -> Config:
     """Build a dataclass from a table; missing keys get their defaults."""
     if not isinstance(table, Mapping):
         raise UsageError(f"The value of {where} must be a table, but is {table!r}.")
-    hints = typing.get_type_hints(kind)
-    fields = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    for key in table:
-        if key not in fields:
-            raise unknown_name(f"{where} key", str(key), fields)
-    return kind(**{key: _value(hints[key], value, f"{where}.{key}") for key, value in table.items()})
+    hints, known = typing.get_type_hints(kind), keys(kind)
+    values = {}
+    for name, found in table.items():
+        if name not in known:
+            raise unknown_name(f"{where} key", str(name), known)
+        values[name] = _value(hints[name], found, f"{where}.{name}")
+        known[name].check(values[name], f"{where}.{name}")
+    return kind(**values)
 
 
 def read_choice(kinds: Mapping[str, type[Config]], table: object, where: str) -> Config:
@@ -37,10 +61,18 @@ def read_choice(kinds: Mapping[str, type[Config]], table: object, where: str) ->
 def write_config(config: Any) -> dict[str, Any]:
     """The table of a dataclass: the inverse of `read_config` and `read_choice`. Tuples become lists."""
     table: dict[str, Any] = {"name": config.name} if "name" in typing.get_type_hints(type(config)) else {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        table[field.name] = list(value) if isinstance(value, tuple) else value
+    for key in keys(type(config)):
+        value = getattr(config, key)
+        table[key] = list(value) if isinstance(value, tuple) else value
     return table
+
+
+def keys(kind: type[Any]) -> dict[str, Key]:
+    """The fields of a dataclass that a table may set."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    names = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("derived")]
+    notes = {name: getattr(hints[name], "__metadata__", ()) for name in names}
+    return {name: next((note for note in found if isinstance(note, Key)), Key()) for name, found in notes.items()}
 
 
 def _value(hint: Any, value: object, where: str) -> Any:
@@ -53,13 +85,21 @@ def _value(hint: Any, value: object, where: str) -> Any:
         return tuple(_value(args[0], item, f"{where}[{index}]") for index, item in enumerate(value))
     if hint is float and type(value) is int:
         return float(value)
+    if type(value) is float and not math.isfinite(value):
+        raise UsageError(f"The value of {where} must be a finite number, but is {value}.")
     if type(value) is hint:
         return value
     name = "list" if origin is tuple else hint.__name__
     raise UsageError(f"The value of {where} must be {_ARTICLES.get(name, name)}, but is {value!r}.")
 
 
-_ARTICLES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a string", "list": "a list"}
+_ARTICLES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a string",
+    "list": "a list",
+}
 
 
 def apply_override(table: dict[str, Any], text: str, choices: Container[str]) -> None:
@@ -73,6 +113,8 @@ def apply_override(table: dict[str, Any], text: str, choices: Container[str]) ->
         raise UsageError(f"The option --set takes SECTION.KEY=VALUE, not '{text}'.")
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
+    except RecursionError:
+        raise UsageError(f"The value of {path.strip()} is nested too deeply. Give a plain value or a list.") from None
     except tomllib.TOMLDecodeError:
         value = raw.strip()  # heaviside instead of "heaviside", since shells drop the quotes
     inner = table.setdefault(section, {})

@@ -2,7 +2,7 @@
 
     bagcert train two-mask-cifar10 --set 'network.width=[192,192,192,576,576,576,576,576,576]' --out runs/seven
     bagcert train two-mask-cifar10 --set 'network.width=[192,576,576,576,576,576,576]' \\
-        --set 'network.kernels=[3,1,1,1,1,1]' --set 'loss.window=[9,9]' --out runs/five
+        --set 'network.kernels=[3,1,1,1,1,1]' --out runs/five
     python -m studies frontier runs/seven runs/five --mirrored
 
 It prints one line of JSON: the accuracies, and how the scores were computed. A mirrored pair of this size takes about

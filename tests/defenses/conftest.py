@@ -24,15 +24,14 @@ FAST = {"optimizer.lr": 0.06, "optimizer.other_lr": 0.01}
 RESIDUAL = {**FAST, "network.width": 16, "network.kernels": [1, 1]}  # receptive field 3
 CLASSIFIER = {**FAST, "network.width": 16, "network.blocks": [1, 1]}
 ABLATION = {**CLASSIFIER, "schedule.epochs": 20}  # one ablation a step
-WINDOW = {"loss.window": [3, 3]}
 SMALL: dict[str, dict[str, object]] = {
     "bagcert": {**RESIDUAL, "network.paths": 1, "network.shake": False, "optimizer.name": "muon", **FAST},
-    "two-mask": {**RESIDUAL, **WINDOW},
+    "two-mask": RESIDUAL,
     "ds-column": {**ABLATION, "network.kept": [8, 2]},
     "ds-row": {**ABLATION, "network.kept": [2, 8]},
     "ds-block": {**ABLATION, "network.kept": [3, 4]},
     "clipped-bagnet": RESIDUAL,
-    "mask-bn": {**RESIDUAL, **WINDOW},
+    "mask-bn": RESIDUAL,
     "mask-ds": {**ABLATION, "network.kept": [8, 2]},
     "ibp": {
         "network.widths": [8, 8],

@@ -33,6 +33,20 @@ def test_sums_and_sizes(footprint: Footprint, data: st.DataObject) -> None:
 
 @SLOWLY
 @given(networks(), st.data())
+def test_the_extent_holds_every_region_and_is_no_larger(footprint: Footprint, data: st.DataObject) -> None:
+    regions = footprint.regions(parse_threat(data.draw(threats(footprint.image_size)), footprint.image_size))
+    cells = [region for region in as_sets(regions) if region]
+    sides = [
+        max(
+            (max(cell[axis] for cell in region) - min(cell[axis] for cell in region) + 1 for region in cells), default=0
+        )
+        for axis in (0, 1)
+    ]
+    assert regions.extent == regions.maximal().extent == tuple(sides)
+
+
+@SLOWLY
+@given(networks(), st.data())
 def test_maximal_regions(footprint: Footprint, data: st.DataObject) -> None:
     regions = footprint.regions(parse_threat(data.draw(threats(footprint.image_size)), footprint.image_size))
     kept = regions.maximal()

@@ -102,11 +102,8 @@ def test_a_torn_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
             pattern_recipe(training={"batch_size": 136}),
             "batch_size must be at most 135, the number of images, but is 136",
         ),
-        (
-            pattern_recipe(loss={"name": "two-mask", "window": [9, 9]}),
-            "A loss.window of 9x9 does not fit into 8x8 outputs",
-        ),
         (pattern_recipe(evaluation={"patch": "9x9"}), r"The patch 9x9 does not fit into an image of 8x8\. Choose"),
+        (pattern_recipe(evaluation={"patch": "99x99"}), r"The patch 99x99 does not fit into an image of 8x8\. Choose"),
         (pattern_recipe(evaluation={"rule": "every"}), "Unknown rule 'every'. .*Known: "),
     ],
 )

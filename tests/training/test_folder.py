@@ -11,7 +11,8 @@ import torch
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, sha256
 from bagcert.scorers import ResidualConfig, ResidualScorer
-from bagcert.scorers.weights import NETWORKS, load_scorer, read_scorer, scorer_table
+from bagcert.scorers.base import NetworkConfig
+from bagcert.scorers.weights import NETWORKS, load_scorer, outline, read_scorer_table, scorer_table
 from bagcert.training.recipe import Recipe
 from bagcert.training.run import RunFolder, save_run
 
@@ -46,8 +47,26 @@ def test_a_run_comes_back_in_evaluation_mode(run: Path) -> None:
 def test_scorers_survive_json() -> None:
     for config in (CONFIG, *(kind() for kind in NETWORKS.values())):
         table = json.loads(json.dumps(scorer_table(config.build((32, 40), (0.0,), (1.0,)))))
-        again = read_scorer(table)
-        assert again.config == config and again.footprint.image_size == (32, 40)
+        assert read_scorer_table(table) == (config, (32, 40))
+
+
+def shapes(scorer: torch.nn.Module) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in scorer.state_dict().items()}
+
+
+@pytest.mark.parametrize("kind", NETWORKS.values(), ids=lambda kind: kind.__name__)
+def test_an_outline_has_the_shapes_of_the_network_and_no_numbers(kind: type[NetworkConfig]) -> None:
+    config = kind()
+    found = outline(config, (32, 40))
+    assert {value.device.type for value in found.parameters()} == {"meta"}
+    whole = config.build((32, 40), (0.0,), (1.0,))
+    assert shapes(found) == shapes(whole) and found.footprint.grid == whole.footprint.grid
+
+
+def test_a_wide_network_on_a_card_takes_no_memory(run: Path) -> None:
+    change_card(run, lambda card: card["scorer"]["network"].update(width=2**14, kernels=[99]))  # a terabyte
+    with pytest.raises(UsageError, match=r"The tensors in .* are not those of the network in config.json"):
+        load_scorer(run)
 
 
 def test_the_first_kind_of_network_has_no_name() -> None:

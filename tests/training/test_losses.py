@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bagcert.errors import UsageError
+from bagcert.threats import Footprint, Layer, parse_threat
 from bagcert.training.losses import (
     CrossEntropyLoss,
     IntervalLoss,
@@ -106,7 +106,7 @@ def test_masked_takes_the_heaviest_window_from_the_true_class(window: tuple[int,
         of_label = scores[place, label].clamp(min=0)
         left[place, label] -= max(sum(float(of_label[cell]) for cell in cells) for cells in windows(window, (6, 7)))
     expected = torch.nn.functional.cross_entropy(left / 42, labels)
-    torch.testing.assert_close(MaskedLoss(window)(scores, labels), expected)
+    torch.testing.assert_close(MaskedLoss(window=window)(scores, labels), expected)
 
 
 def test_interval_takes_the_worst_placement_for_each_rival() -> None:
@@ -169,7 +169,8 @@ def test_window_masks_follow_the_order_of_box_sums() -> None:
     torch.testing.assert_close((maps * masks).sum(dim=(1, 2, 3)), box_sums(maps, (2, 3)).flatten())
 
 
-@pytest.mark.parametrize("window", [(0, 3), (9, 3), (3, 9)])
-def test_windows_must_fit(window: tuple[int, int]) -> None:
-    with pytest.raises(UsageError, match=r"A loss.window of .* does not fit into 8x8 outputs"):
-        TwoMaskLoss(window).check((8, 8))
+def test_a_window_is_never_empty() -> None:
+    blind = Footprint.identity((8, 8)).then(Layer(kernel=1, stride=4))
+    corner = torch.zeros(1, 8, 8, dtype=torch.bool)
+    corner[0, 1, 1] = True  # no output sees this pixel
+    assert TwoMaskLoss().against(parse_threat(corner, (8, 8)), blind) == TwoMaskLoss(window=(1, 1))

@@ -8,7 +8,8 @@ from bagcert.config import write_toml
 from bagcert.errors import UsageError
 from bagcert.scorers import CIFAR_KERNELS, IMAGENET_KERNELS, ResidualConfig, ResidualScorer
 from bagcert.scorers.ablation import AblationConfig
-from bagcert.training.losses import MarginLoss, TwoMaskLoss
+from bagcert.threats import parse_threat
+from bagcert.training.losses import MarginLoss, TwoMaskLoss, WindowLoss
 from bagcert.training.optimizers import AdamConfig, MuonConfig
 from bagcert.training.recipe import Recipe, load_recipe, read_recipe, recipe_names
 
@@ -60,7 +61,7 @@ def test_paper_imagenet_recipes(field: int) -> None:
 
 def test_two_mask_recipe() -> None:
     recipe = load_recipe("two-mask-cifar10")
-    assert recipe.loss == TwoMaskLoss(window=(11, 11), smoothing=0.1)
+    assert recipe.loss == TwoMaskLoss(smoothing=0.1)
     assert recipe.optimizer == MuonConfig(lr=0.06)
     scorer = ResidualScorer(residual(recipe), (32, 32))
     assert sum(weight.numel() for weight in scorer.parameters()) < 3e6
@@ -127,6 +128,16 @@ def test_other_data_keep_the_augmentation(tmp_path: Path) -> None:
         ("data.name=3", "The value of data.name must be a string, but is 3"),
         ("loss.name=margni", r"Unknown loss 'margni'\. Did you mean 'margin'\? Known: "),
         ("loss.window=[3,3]", r"Unknown loss key 'window'\. .*Known: margin, one_hot\."),
+        ("optimizer.lr=inf", "The value of optimizer.lr must be a finite number, but is inf"),
+        ("optimizer.lr=nan", "The value of optimizer.lr must be a finite number, but is nan"),
+        ("optimizer.lr=-1", r"The value of optimizer.lr must lie in 0\.\.100, but is -1\.0"),
+        ("schedule.epochs=inf", "The value of schedule.epochs must be a finite number, but is inf"),
+        ("network.width=1000000000", r"The value of network.width must lie in 1\.\.16,384, but is 1000000000"),
+        (
+            "network.kernels=[3, 1000000001]",
+            r"The value of network.kernels must lie in 1\.\.99, but is \[3, 1000000001\]",
+        ),
+        ("network.width=" + "[" * 5000 + "]" * 5000, r"The value of network.width is nested too deeply\. Give"),
         ("network", "The option --set takes SECTION.KEY=VALUE, not 'network'"),
         ("network.=3", "The option --set takes SECTION.KEY=VALUE, not 'network.=3'"),
         ("training.batch_size=0", "The value of training.batch_size must be at least 1, but is 0"),
@@ -140,9 +151,29 @@ def test_wrong_overrides_are_named(override: str, words: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_windows_have_two_sides() -> None:
-    with pytest.raises(UsageError, match=r"The value of loss.window must have 2 numbers, but has 3"):
-        load_recipe("two-mask-cifar10", ["loss.window=[1,2,3]"])
+@pytest.mark.parametrize(
+    ("name", "size", "window"),
+    [
+        ("two-mask-cifar10", 32, (11, 11)),
+        ("pair-cifar10", 32, (11, 11)),
+        ("mask-bn-cifar10", 32, (11, 11)),
+        ("two-mask-tiny-imagenet", 64, (9, 9)),
+        ("digits", 8, (3, 3)),
+    ],
+)
+def test_masks_of_the_loss_are_as_large_as_what_the_patch_reaches(
+    name: str, size: int, window: tuple[int, int]
+) -> None:
+    recipe = load_recipe(name, ["network.width=1"])
+    footprint = recipe.network.build((size, size), (0.0,), (1.0,)).footprint
+    fitted = recipe.loss.against(parse_threat(recipe.evaluation.patch, (size, size)), footprint)
+    assert isinstance(fitted, WindowLoss) and fitted.window == window
+
+
+@pytest.mark.parametrize("value", ["[11, 11]", "[0, 0]", "[1, 2, 3]"])
+def test_nobody_sets_the_window_of_a_loss(value: str) -> None:
+    with pytest.raises(UsageError, match=r"^Unknown loss key 'window'\. .*Known: smoothing, weight\.$"):
+        load_recipe("two-mask-cifar10", [f"loss.window={value}"])
 
 
 def test_recipes_that_are_none(tmp_path: Path) -> None:
@@ -154,6 +185,7 @@ def test_recipes_that_are_none(tmp_path: Path) -> None:
     for text, words in (
         ("[network", "^Cannot read the recipe '.*torn.toml': "),
         ("network = 3", "The value of network must be a table, but is 3"),
+        ("a = " + "[" * 5000 + "]" * 5000, "^Cannot read the recipe '.*torn.toml': it is nested too deeply"),
         ("base = 3", "^The base of recipe '.*torn.toml' must be the name of another recipe, but is 3"),
         ("base = 'zzz'", "^Unknown recipe 'zzz'"),
         (f"base = '{torn}'", "^The base of recipe '.*torn.toml' must be the name of another recipe, but is '.*torn"),

@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from bagcert.config import Key
 from bagcert.errors import UsageError
 from bagcert.program import at_once
-from bagcert.scorers.base import LOGITS, BuiltScorer, NetworkConfig
+from bagcert.scorers.base import LOGITS, Blocks, BuiltScorer, Channels, Classes, NetworkConfig, Width
 from bagcert.scorers.classifier import Classifier, ClassifierShape
 from bagcert.scorers.steps import SoftmaxStep, ThresholdStep
 from bagcert.tensors import Images, Scores
@@ -30,12 +31,15 @@ class AblationConfig(NetworkConfig):
     """
 
     name: ClassVar[str] = "ablation"
-    classes: int = 10
-    channels: int = 3
-    kept: tuple[int, int] = (32, 4)  # rows and columns, wrapping around the border
-    theta: float = 0.3  # an ablation votes for every class of at least this softmax; 0: the softmax is the score
-    width: int = 64  # of the classifier, as its blocks
-    blocks: tuple[int, ...] = (2, 2, 2, 2)
+    classes: Classes = 10
+    channels: Channels = 3
+    kept: Annotated[tuple[int, int], Key("rows and columns that an ablation keeps, wrapping around the border")] = (
+        32,
+        4,
+    )
+    theta: Annotated[float, Key("an ablation votes for every class of this softmax; 0: the softmax is the score")] = 0.3
+    width: Width = 64
+    blocks: Blocks = (2, 2, 2, 2)
 
     def __post_init__(self) -> None:
         if not 0 <= self.theta <= 1:

@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from bagcert.config import Key
 from bagcert.errors import UsageError
 from bagcert.program import full_precision
 from bagcert.scorers.steps import ScoreStep
@@ -71,6 +72,13 @@ class Scorer(nn.Module, ABC):
     def facing(self, threat: Threat) -> "Scorer":
         """The network to use against that threat: itself, unless what it looks at depends on the threat."""
         return self
+
+
+WIDEST = 2**14  # features
+Classes = Annotated[int, Key("classes of the data", most=2**16)]
+Channels = Annotated[int, Key("1 for gray pictures, 3 for color", most=WIDEST)]
+Width = Annotated[int, Key("features of the classifier's first stage", most=WIDEST)]
+Blocks = Annotated[tuple[int, ...], Key("residual blocks of each stage of the classifier", most=99)]
 
 
 class NetworkConfig(ABC):

@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bagcert.config import Key
 from bagcert.errors import UsageError
 from bagcert.program import at_once
-from bagcert.scorers.base import LOGITS, Normalize
+from bagcert.scorers.base import LOGITS, Blocks, Channels, Classes, Normalize, Width
 from bagcert.scorers.classifier import Classifier, ClassifierShape
-from bagcert.scorers.views import HidingConfig, HidingScorer
+from bagcert.scorers.views import HidingConfig, HidingScorer, Patch
 from bagcert.tensors import Images, Scores
 
 MASKED_AT_ONCE = {"cpu": 2**9, "cuda": 2**13}  # masked images per pass
@@ -23,12 +24,13 @@ class CleanserConfig(HidingConfig):
     """The masks and the classifier."""
 
     name: ClassVar[str] = "cleanser"
-    classes: int = 10
-    channels: int = 3
-    patch: tuple[int, int] = (5, 5)
-    masks: int = 6  # the paper's k: 6 x 6 masks of 9x9 pixels against 5x5 patches on 32x32 images, 666 pairs
-    width: int = 64  # of the classifier, as its blocks
-    blocks: tuple[int, ...] = (2, 2, 2, 2)
+    classes: Classes = 10
+    channels: Channels = 3
+    patch: Patch = (5, 5)
+    # The paper's k: 6 x 6 masks of 9x9 pixels against 5x5 patches on 32x32 images, 666 pairs.
+    masks: Annotated[int, Key("masks along each axis", most=10_000)] = 6
+    width: Width = 64
+    blocks: Blocks = (2, 2, 2, 2)
 
     def __post_init__(self) -> None:
         if min(*self.patch, self.masks) < 1:

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from bagcert.config import Key
 from bagcert.errors import UsageError
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.tensors import Images, Scores
@@ -17,8 +18,8 @@ class EnsembleConfig(ResidualConfig):
     """Several networks of the same shape, from different random weights."""
 
     name: ClassVar[str] = "ensemble"
-    members: int = 3
-    mirrored: bool = False  # outside training, each member also scores the mirror image: twice the arithmetic
+    members: Annotated[int, Key("networks side by side", most=99)] = 3
+    mirrored: Annotated[bool, Key("outside training, each also scores the mirror image: twice the arithmetic")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

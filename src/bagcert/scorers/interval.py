@@ -21,16 +21,17 @@ of matrices. Training uses ε = 0 and float32.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bagcert.config import Key
 from bagcert.errors import UsageError
 from bagcert.program import at_once, full_precision
-from bagcert.scorers.base import MARGINS, Normalize
-from bagcert.scorers.views import HidingConfig, HidingScorer
+from bagcert.scorers.base import MARGINS, WIDEST, Channels, Classes, Normalize
+from bagcert.scorers.views import HidingConfig, HidingScorer, Patch
 from bagcert.tensors import Images, Scores
 
 SLACK = 2.0**-32
@@ -106,15 +107,18 @@ class IntervalConfig(HidingConfig):
     """A chain of convolutions and two fully connected layers; the defaults are the paper's for CIFAR-10."""
 
     name: ClassVar[str] = "interval"
-    classes: int = 10
-    channels: int = 3
-    widths: tuple[int, ...] = (64, 64, 128, 128, 128)  # of the 3x3 convolutions
-    strides: tuple[int, ...] = (1, 1, 2, 1, 1)
-    features: int = 512  # of the fully connected layer before the head
-    patch: tuple[int, int] = (5, 5)
-    masks: int = 1024  # no fewer than there are placements: each is bounded on its own
-    placements: int = 20  # random ones in each training step
-    ramp: tuple[float, float] = (0.05, 0.655)  # of the run: until when nothing is hidden, from when on all is
+    classes: Classes = 10
+    channels: Channels = 3
+    widths: Annotated[tuple[int, ...], Key("features of the 3x3 convolutions", most=WIDEST)] = (64, 64, 128, 128, 128)
+    strides: Annotated[tuple[int, ...], Key("strides of the 3x3 convolutions", most=99)] = (1, 1, 2, 1, 1)
+    features: Annotated[int, Key("features before the head", most=WIDEST)] = 512
+    patch: Patch = (5, 5)
+    # No fewer than there are placements: each is bounded on its own.
+    masks: Annotated[int, Key("rectangles to bound along each axis, at most", most=10_000)] = 1024
+    placements: Annotated[int, Key("random placements in each training step", most=10_000)] = 20
+    ramp: Annotated[
+        tuple[float, float], Key("shares of the run: until when nothing is hidden, from when on all is")
+    ] = (0.05, 0.655)
 
     def __post_init__(self) -> None:
         least = min(

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
+from bagcert.config import Key
 from bagcert.errors import UsageError
-from bagcert.scorers.base import BuiltScorer, NetworkConfig, Normalize, conv_norm
+from bagcert.scorers.base import WIDEST, BuiltScorer, Channels, Classes, NetworkConfig, Normalize, conv_norm
 from bagcert.scorers.footprint_table import layer_table
 from bagcert.scorers.steps import score_step
 from bagcert.tensors import Images
@@ -57,15 +58,21 @@ IMAGENET_KERNELS = {
 class ResidualConfig(NetworkConfig):
     """A 3x3 stem, then one residual block per kernel; the defaults are the CIFAR-10 network of receptive field 7."""
 
-    classes: int = 10
-    channels: int = 3
-    width: int | tuple[int, ...] = 768  # of all layers, or of the stem and then of each block
-    kernels: tuple[int, ...] = CIFAR_KERNELS[7]
-    strides: tuple[int, ...] = ()  # of each block; none given: 1 throughout
-    paths: int = 2  # residual paths per block
-    shake: bool = True  # shake-shake between the two paths
-    positions: bool = False  # learned features of each position, added to what it sees (not in the paper)
-    step: str = "heaviside"
+    classes: Classes = 10
+    channels: Channels = 3
+    width: Annotated[
+        int | tuple[int, ...], Key("features of all layers, or of the stem and then of each block", 1, WIDEST)
+    ] = 768
+    kernels: Annotated[tuple[int, ...], Key("kernel of each block, which sets the receptive field", 1, 99)] = (
+        CIFAR_KERNELS[7]
+    )
+    strides: Annotated[tuple[int, ...], Key("stride of each block; none given: 1 throughout", 1, 99)] = ()
+    paths: Annotated[int, Key("residual paths per block, 1 or 2")] = 2
+    shake: Annotated[bool, Key("shake-shake between the two paths")] = True
+    positions: Annotated[bool, Key("learned features of each position, added to what it sees (not in the paper)")] = (
+        False
+    )
+    step: Annotated[str, Key("score step: how scores become integers")] = "heaviside"
 
     def __post_init__(self) -> None:
         blocks = len(self.kernels)

@@ -3,17 +3,18 @@
 import copy
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from bagcert.config import Key
 from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer, NetworkConfig
 from bagcert.scorers.steps import CountStep
 from bagcert.tensors import Images, Scores
 from bagcert.threats import Footprint, Threat
-from bagcert.threats.footprint import Branch
+from bagcert.threats.footprint import CPU, Branch
 from bagcert.threats.threat import Size
 
 
@@ -64,8 +65,8 @@ def intervals(patch: int, size: int, most: int) -> Tensor:
     """
     stride = -(-(size - patch + 1) // most)
     length = min(size, patch + stride - 1)
-    starts = torch.tensor([*range(0, size - length, stride), size - length])
-    pixel = torch.arange(size)
+    starts = torch.tensor([*range(0, size - length, stride), size - length], device=CPU)
+    pixel = torch.arange(size, device=CPU)
     return (pixel >= starts[:, None]) & (pixel < starts[:, None] + length)
 
 
@@ -80,10 +81,13 @@ def flags(found: list[list[int]], size: int) -> Tensor:
     return torch.stack([(pixel >= start) & (pixel < start + length) for start, length in found])
 
 
+Patch = Annotated[tuple[int, int], Key("patch to train against, height and width", most=10_000)]
+
+
 class HidingConfig(NetworkConfig):
     """The config of a network whose views hide rectangles."""
 
-    patch: tuple[int, int]  # trained against this one; a defense hides the patches of its own threat
+    patch: Patch  # trained against this one; a defense hides the patches of its own threat
     masks: int  # at most, along each axis
 
 

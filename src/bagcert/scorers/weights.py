@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from bagcert.config import read_choice, write_config
 from bagcert.errors import UsageError
@@ -101,8 +100,8 @@ def scorer_table(scorer: BuiltScorer) -> dict[str, Any]:
     return {"kind": kind_of(scorer.config), "image_size": size, "network": write_config(scorer.config)}
 
 
-def read_scorer(table: object) -> BuiltScorer:
-    """The inverse of `scorer_table`, with weights still to be loaded."""
+def read_scorer_table(table: object) -> tuple[NetworkConfig, tuple[int, int]]:
+    """The inverse of `scorer_table`: the network, and the size of its images."""
     if not isinstance(table, Mapping) or set(table) != {"kind", "image_size", "network"}:
         raise UsageError(
             "The scorer in config.json must have kind, image_size and network, and nothing else. Copy the model again."
@@ -123,27 +122,13 @@ def read_scorer(table: object) -> BuiltScorer:
         raise UsageError(
             f"The image size in config.json must be 1 to {MOST_SIDE} pixels, but is {size!r:.60}. Copy the model again."
         )
-    return config.build((size[0], size[1]), mean=(0.0,), std=(1.0,))
+    return config, (size[0], size[1])
 
 
-class AtMost(TorchFunctionMode):
-    """Refuse to make weights of more numbers than these in all: a card may ask for more than fits into memory."""
-
-    def __init__(self, numbers: int) -> None:
-        super().__init__()
-        self.left = numbers
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.empty, torch.randn):  # what layers and learned positions are made by
-            try:
-                self.left -= func(*args, **{**(kwargs or {}), "device": "meta"}).numel()
-            except (RuntimeError, TypeError):  # more than 64 bits
-                self.left = -1
-            if self.left < 0:
-                raise UsageError(
-                    "The network in config.json is larger than the weights beside it. Copy the model again."
-                )
-        return func(*args, **(kwargs or {}))
+def outline(network: NetworkConfig, image_size: tuple[int, int]) -> BuiltScorer:
+    """The network without its numbers: shapes alone, which take no memory."""
+    with torch.device("meta"):
+        return network.build(image_size, mean=(0.0,), std=(1.0,))
 
 
 def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
@@ -159,11 +144,11 @@ def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
         )
     if card.get("weights_sha256") != sha256(weights.read_bytes()):
         raise UsageError(f"The weights in {weights} do not have the SHA-256 in config.json. Copy the model again.")
+    network, size = read_scorer_table(card.get("scorer"))
     tensors = restored(read_tensors(weights)[0])
-    with AtMost(sum(value.numel() for value in tensors.values())):
-        scorer = read_scorer(card.get("scorer"))
-    expected = {name: value.shape for name, value in scorer.state_dict().items()}
+    expected = {name: value.shape for name, value in outline(network, size).state_dict().items()}
     if expected != {name: value.shape for name, value in tensors.items()}:
         raise UsageError(f"The tensors in {weights} are not those of the network in config.json. Copy the model again.")
+    scorer = network.build(size, mean=(0.0,), std=(1.0,))
     scorer.load_state_dict(tensors)
     return scorer.eval(), card

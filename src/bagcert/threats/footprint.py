@@ -18,6 +18,7 @@ from bagcert.threats.regions import Family, MaskRegions, Regions, SeparableRegio
 from bagcert.threats.threat import Rectangles, Size, Threat
 
 IntOrPair = int | tuple[int, int]
+CPU = torch.device("cpu")  # of every footprint, even while its network is built elsewhere
 
 
 def pair(value: IntOrPair) -> tuple[int, int]:
@@ -64,7 +65,7 @@ class Footprint:
     @staticmethod
     def identity(image_size: Size) -> "Footprint":
         """Every output sees its own pixel."""
-        return Footprint((Branch(*(torch.eye(size, dtype=torch.bool) for size in image_size)),))
+        return Footprint((Branch(*(torch.eye(size, dtype=torch.bool, device=CPU) for size in image_size)),))
 
     @staticmethod
     def of_layers(layers: Sequence[Layer], image_size: Size) -> "Footprint":
@@ -108,9 +109,9 @@ class Footprint:
                 raise UsageError(
                     f"An ablation must keep 1 to {size} pixels, but this one keeps {width}. Choose another number."
                 )
-            starts = torch.arange(size if width < size else 1)
-            seen = (starts[:, None] + torch.arange(width)) % size
-            axes.append(torch.zeros(len(starts), size, dtype=torch.bool).scatter(1, seen, True))
+            starts = torch.arange(size if width < size else 1, device=CPU)
+            seen = (starts[:, None] + torch.arange(width, device=CPU)) % size
+            axes.append(torch.zeros(len(starts), size, dtype=torch.bool, device=CPU).scatter(1, seen, True))
         return Footprint((Branch(*axes),))
 
     def same(self, other: "Footprint") -> bool:
@@ -201,8 +202,9 @@ def taps(inputs: int, kernel: int, stride: int, dilation: int, padding: int) -> 
             f"Kernel {kernel} with dilation {dilation} does not fit into {inputs} inputs padded by {padding}. "
             "Use larger images or smaller kernels."
         )
-    seen = torch.arange(outputs)[:, None] * stride - padding + torch.arange(kernel) * dilation  # outputs, kernel
-    return (seen[:, :, None] == torch.arange(inputs)).any(dim=1)
+    with CPU:
+        seen = torch.arange(outputs)[:, None] * stride - padding + torch.arange(kernel) * dilation  # outputs, kernel
+        return (seen[:, :, None] == torch.arange(inputs)).any(dim=1)
 
 
 def compose(later: Tensor, earlier: Tensor) -> Tensor:

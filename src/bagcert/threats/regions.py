@@ -48,6 +48,17 @@ class Regions(ABC):
     def to(self, device: torch.device) -> "Regions":
         """The same regions with their tables on a device; `self` if they are there already."""
 
+    @property
+    def extent(self) -> Size:
+        """The smallest rectangle of outputs, height and width, that holds any of the regions."""
+        parts = [(family.rows, family.columns) for family in self.families]
+        if not parts:
+            masks = self.masks()
+            parts = [(masks.any(dim=2), masks.any(dim=1))]
+        reached = [(rows, columns) for rows, columns in parts if rows.any() and columns.any()]
+        heights, widths = [longest(rows) for rows, _ in reached], [longest(columns) for _, columns in reached]
+        return max(heights, default=0), max(widths, default=0)
+
 
 @dataclass(frozen=True, eq=False)
 class MaskRegions(Regions):
@@ -97,6 +108,14 @@ def maximal_sets(sets: Tensor) -> Tensor:
     earlier = torch.ones_like(inside).tril(-1)
     beaten = inside & (~inside.T | earlier)
     return (~beaten.any(dim=1)).nonzero().flatten()
+
+
+def longest(sets: Tensor) -> int:
+    """The most positions from the first to the last member of one of the sets, bool [sets, positions]."""
+    places = torch.arange(sets.shape[1], device=sets.device)
+    last = torch.where(sets, places, -1).amax(dim=1)
+    first = torch.where(sets, places, sets.shape[1]).amin(dim=1)
+    return int((last - first + 1).clamp(min=0).max())
 
 
 CACHED_CELLS = 2**18

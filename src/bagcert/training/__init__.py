@@ -1,6 +1,6 @@
 """Recipes, losses and optimizers, and the training loop, which resumes after any interruption.
 
-May import: config, data, defense, distributed, errors, files, pictures, program, scorers, tensors.
+May import: config, data, defense, distributed, errors, files, pictures, program, scorers, tensors, threats.
 """
 
 from bagcert.training.loop import RunOptions, train

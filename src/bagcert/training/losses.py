@@ -2,16 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bagcert.errors import UsageError
+from bagcert.config import DERIVED, Key
 from bagcert.scorers.base import LOGITS, MARGINS, SCORES
 from bagcert.tensors import Labels, Scores
+from bagcert.threats import Footprint, Threat
 
 
 def box_sums(maps: Tensor, window: tuple[int, int]) -> Tensor:
@@ -46,21 +47,20 @@ class Loss(ABC):
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
         """The mean loss of the batch, a scalar."""
 
-    def check(self, grid: tuple[int, int]) -> None:  # noqa: B027 (most losses fit any map)
-        """Refuse a score map of this size if the loss does not fit it."""
+    def against(self, threat: Threat, footprint: Footprint) -> "Loss":
+        """The loss that trains a network of this footprint for this threat."""
+        return self
 
 
+@dataclass(frozen=True)
 class WindowLoss(Loss):
-    """A loss that looks at windows of the score map."""
+    """A loss that takes windows of the score map away, each as large as what the patch reaches."""
 
-    window: tuple[int, int]
+    window: tuple[int, int] = field(default=(1, 1), metadata=DERIVED, kw_only=True)  # in outputs
 
-    def check(self, grid: tuple[int, int]) -> None:
-        if not all(1 <= side <= length for side, length in zip(self.window, grid, strict=True)):
-            raise UsageError(
-                f"A loss.window of {self.window[0]}x{self.window[1]} does not fit into {grid[0]}x{grid[1]} outputs. "
-                "Make it smaller."
-            )
+    def against(self, threat: Threat, footprint: Footprint) -> Loss:
+        height, width = footprint.regions(threat).extent
+        return replace(self, window=(max(1, height), max(1, width)))
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class MarginLoss(Loss):
     """
 
     name: ClassVar[str] = "margin"
-    margin: float = 0.5  # M: twice the share of the scores that a patch may reach
-    one_hot: float = 0.0  # σ
+    margin: Annotated[float, Key("M: twice the share of the scores that a patch may reach", 0, 1)] = 0.5
+    one_hot: Annotated[float, Key("σ, the weight of the one-hot penalty", 0, 1000)] = 0.0
 
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
         means = scores.mean(dim=(2, 3))  # b k
@@ -93,9 +93,8 @@ class TwoMaskLoss(WindowLoss):
     """
 
     name: ClassVar[str] = "two-mask"
-    window: tuple[int, int] = (11, 11)  # of a mask, in outputs: a 5x5 patch under receptive field 7
-    smoothing: float = 0.0  # of the labels
-    weight: float = 1.0  # of the masked loss; the rest is the cross-entropy of the unmasked mean
+    smoothing: Annotated[float, Key("label smoothing", 0, 1)] = 0.0
+    weight: Annotated[float, Key("share of the masked loss; the rest is the plain cross-entropy", 0, 1)] = 1.0
 
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
         kept = greedy_mask(scores.detach(), labels, self.window)  # b 1 i j
@@ -127,7 +126,6 @@ class MaskedLoss(WindowLoss):
     """
 
     name: ClassVar[str] = "masked"
-    window: tuple[int, int] = (11, 11)  # of a mask, in outputs: a 5x5 patch under receptive field 7
 
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
         evidence = scores.clamp(min=0)

@@ -5,11 +5,12 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from bagcert.config import Key
 from bagcert.errors import UsageError, unknown_name
 
 
@@ -89,7 +90,7 @@ class AdamConfig(OptimizerConfig):
     """Adam for all weights, without weight decay (App. A.1)."""
 
     name: ClassVar[str] = "adam"
-    lr: float = 1e-3  # App. A.1.1; 3.3e-4 for ImageNet
+    lr: Annotated[float, Key("learning rate", 0, 100)] = 1e-3  # App. A.1.1; 3.3e-4 for ImageNet
 
     def build(self, scorer: nn.Module) -> list[torch.optim.Optimizer]:
         return [torch.optim.Adam(scorer.parameters(), lr=self.lr, fused=True)]
@@ -100,10 +101,10 @@ class MuonConfig(OptimizerConfig):
     """Muon for the convolutions before a batch norm; AdamW for head, biases and norms."""
 
     name: ClassVar[str] = "muon"
-    lr: float = 0.03
-    momentum: float = 0.9
-    other_lr: float = 2e-3  # of AdamW
-    weight_decay: float = 0.01  # of AdamW
+    lr: Annotated[float, Key("learning rate of the convolutions: the angle of a step", 0, 100)] = 0.03
+    momentum: Annotated[float, Key("momentum of the convolutions", 0, 1)] = 0.9
+    other_lr: Annotated[float, Key("learning rate of AdamW, for head, biases and norms", 0, 100)] = 2e-3
+    weight_decay: Annotated[float, Key("weight decay of AdamW", 0, 100)] = 0.01
 
     def build(self, scorer: nn.Module) -> list[torch.optim.Optimizer]:
         weights: list[Tensor] = []
@@ -122,9 +123,11 @@ OPTIMIZERS: dict[str, type[OptimizerConfig]] = {kind.name: kind for kind in (Ada
 class ScheduleConfig:
     """How long to train, and the learning rate over time: a linear warm-up, then down to 0."""
 
-    shape: str = "cosine"  # or "linear"
-    epochs: float = 350  # App. A.1.1
-    warmup_epochs: float = 10  # keeps its share of the run when `--minutes` changes the number of epochs
+    shape: Annotated[str, Key("how the learning rate falls after the warm-up: cosine or linear")] = "cosine"
+    epochs: Annotated[float, Key("passes over the training pictures", 0, 10**6)] = 350  # App. A.1.1
+    warmup_epochs: Annotated[
+        float, Key("while the learning rate rises; `--minutes` keeps its share of the run", 0, 10**6)
+    ] = 10
 
     def __post_init__(self) -> None:
         if self.shape not in ("cosine", "linear"):

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from bagcert.config import apply_override, read_choice, read_config, write_config
+from bagcert.config import Key, apply_override, read_choice, read_config, write_config
 from bagcert.data import FolderSettings
 from bagcert.errors import UsageError, unknown_name
 from bagcert.pictures import Framing
@@ -23,16 +23,18 @@ from bagcert.training.optimizers import OPTIMIZERS, AdamConfig, OptimizerConfig,
 class DataConfig:
     """The data set, and how training images are augmented."""
 
-    name: str = "cifar10"
-    flip: bool = True  # App. A.1.1
-    crop_padding: int = 4  # App. A.1.1
+    name: Annotated[str, Key("data set by name, or folder of pictures")] = "cifar10"
+    flip: Annotated[bool, Key("mirror training pictures at random")] = True  # App. A.1.1
+    crop_padding: Annotated[int, Key("shift training pictures at random by up to so many pixels", 0, 1000)] = 4
     # For image folders only. The defaults are the usual ones for ImageNet.
-    resize: int = 256  # length of the shorter side; 0: leave it
-    crop: int = 224  # side of the square to cut out
-    fit: str = "crop"  # or squash: the whole picture, each side scaled separately
-    interpolation: str = "bilinear"  # or box: proves larger patches in the pixels of pictures that are reduced
-    resident: bool = False  # decode all images once and keep them on the device
-    skip_broken: bool = False  # leave out images that cannot be read
+    resize: Annotated[int, Key("folders: scale the shorter side to this length; 0: leave it", 0, 10_000)] = 256
+    crop: Annotated[int, Key("folders: side of the square to cut out", 1, 10_000)] = 224
+    fit: Annotated[str, Key("folders: crop, or squash: the whole picture, each side scaled separately")] = "crop"
+    interpolation: Annotated[
+        str, Key("folders: bilinear, or box: proves larger patches in the pixels of pictures that are reduced")
+    ] = "bilinear"
+    resident: Annotated[bool, Key("folders: decode all pictures once and keep them on the device")] = False
+    skip_broken: Annotated[bool, Key("folders: leave out pictures that cannot be read")] = False
 
     @property
     def folder(self) -> FolderSettings:
@@ -44,9 +46,9 @@ class DataConfig:
 class TrainingConfig:
     """How training takes its steps."""
 
-    batch_size: int = 96  # App. A.1.1; over all devices
-    average: float = 0.0  # decay of the weight average; 0 for none
-    checkpoint_seconds: float = 120.0
+    batch_size: Annotated[int, Key("pictures per step, over all devices", most=10**6)] = 96  # App. A.1.1
+    average: Annotated[float, Key("decay of the average of weights that is kept; 0: the last weights")] = 0.0
+    checkpoint_seconds: Annotated[float, Key("seconds between checkpoints", 0, 10**6)] = 120.0
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -59,11 +61,11 @@ class TrainingConfig:
 class EvaluationConfig:
     """What to certify on the validation split, and how often. Patch and rule become defaults of the trained defense."""
 
-    patch: str = "5x5"
-    rule: str = "every-region"
-    times: int = 10  # spread evenly over the run, the last time after the last step
-    batch_size: int = 500
-    images: int = 0  # only so many, rounded up to whole batches; 0: all
+    patch: Annotated[str, Key("patch to train for and to certify against")] = "5x5"
+    rule: Annotated[str, Key("rule that predicts and certifies")] = "every-region"
+    times: Annotated[int, Key("how often to certify, spread evenly over the run")] = 10
+    batch_size: Annotated[int, Key("pictures to certify at once", most=10**6)] = 500
+    images: Annotated[int, Key("certify only so many, rounded up to whole batches; 0: all")] = 0
 
     def __post_init__(self) -> None:
         if min(self.times, self.batch_size) < 1:
@@ -145,6 +147,8 @@ def _load_table(name: str, depth: int = 0) -> dict[str, Any]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"Cannot read the recipe '{name}': {error}.") from error
+    except RecursionError:
+        raise UsageError(f"Cannot read the recipe '{name}': it is nested too deeply. Use sections of keys.") from None
     base, network = table.pop("base", None), table.get("network", {})
     if base is None:
         # The name is filled in here, so that an override of it is seen as one: it drops the keys of the other kind.

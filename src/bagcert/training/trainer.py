@@ -13,6 +13,7 @@ from bagcert.distributed import World
 from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer, Scorer
 from bagcert.tensors import Images, Labels
+from bagcert.threats import parse_threat
 from bagcert.training.losses import LOSSES, Loss
 from bagcert.training.optimizers import set_rates
 from bagcert.training.recipe import Recipe
@@ -54,20 +55,18 @@ def build_scorer(recipe: Recipe, dataset: Dataset) -> BuiltScorer:
                 f"The data set {recipe.data.name} needs network.{key} = {expected}, not {getattr(network, key)}. "
                 f"Add --set network.{key}={expected}."
             )
-    scorer = network.build(dataset.image_size, dataset.mean, dataset.std)
-    check_fit(scorer, recipe.loss)
-    return scorer
+    return network.build(dataset.image_size, dataset.mean, dataset.std)
 
 
-def check_fit(scorer: BuiltScorer, loss: Loss) -> None:
-    """Refuse a loss that does not fit what the network returns in training."""
+def fitted_loss(scorer: BuiltScorer, loss: Loss, patch: str) -> Loss:
+    """The loss against this patch. One that does not read what the network returns in training is refused."""
     fitting = [name for name, kind in LOSSES.items() if scorer.trains in kind.reads]
     if scorer.trains not in loss.reads:
         raise UsageError(
             f"The loss '{loss.name}' does not read {scorer.trains}, which this network returns in training. "
             f"Add --set loss.name={' or '.join(fitting)}."
         )
-    loss.check(scorer.footprint.grid)
+    return loss.against(parse_threat(patch, scorer.footprint.image_size), scorer.footprint)
 
 
 def check_strides(scorer: BuiltScorer, device: torch.device) -> None:
@@ -112,6 +111,7 @@ class Trainer:
             )
         torch.manual_seed(derive_seed(seed, "weights"))
         self.scorer = build_scorer(recipe, dataset)
+        self.loss = fitted_loss(self.scorer, recipe.loss, recipe.evaluation.patch)
         check_strides(self.scorer, world.device)
         if world.size > 1:
             share_norms(self.scorer, world)
@@ -122,7 +122,7 @@ class Trainer:
         self.objective = self._objective()
 
     def _objective(self) -> nn.Module:
-        objective: nn.Module = Objective(self.scorer, self.recipe.loss)
+        objective: nn.Module = Objective(self.scorer, self.loss)
         if self.world.size > 1:
             objective = DistributedDataParallel(objective)
         if self.world.device.type == "cuda":
