@@ -21,7 +21,19 @@ MODULES = {
     "files": {"errors"},
     "config": {"errors"},
     "certify": {"errors", "threats", "rules"},
-    "defense": {"errors", "files", "pictures", "program", "tensors", "threats", "rules", "scorers", "attacks"},
+    "answers": {"pictures", "threats"},
+    "defense": {
+        "answers",
+        "errors",
+        "files",
+        "pictures",
+        "program",
+        "tensors",
+        "threats",
+        "rules",
+        "scorers",
+        "attacks",
+    },
 }
 OUTSIDE = {"__init__", "__main__"}  # they may import everything, and nobody imports them
 

@@ -2,24 +2,31 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import resources
+from itertools import takewhile
 from math import isnan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from bagcert.answers import Answer
 from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError, unknown_name
 from bagcert.files import read_json
-from bagcert.pictures import Framing
+from bagcert.pictures import Framing, OwnPixels
+from bagcert.pictures.sources import Picture, frame_pictures, is_one
 from bagcert.program import BATCH_SIZE, Program, find_device, full_batches
 from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
+from bagcert.rules.largest_square import largest_square, squares
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.weights import CONFIG, load_scorer
 from bagcert.tensors import Images, Labels
 from bagcert.threats import Patch, Regions, Threat, parse_threat
+from bagcert.threats.threat import Placement, Size
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,20 +104,83 @@ class Defense:
         """How this defense computes scores."""
         return Program(device=str(self.device), dtype=self.scorer.own_type or Program.dtype, batch=self.batch_size)
 
-    def predict(self, images: Images) -> Tensor:
-        """The class of each image by the rule's own inference, int64 [b]."""
-        return self.rule.predict(self.scores(images), self.regions)
+    def __call__(self, pictures: Picture | Sequence[Picture]) -> Answer | list[Answer]:
+        """What is proven about a picture, also in its own pixels; for several, a list in their order.
 
-    def certify(self, images: Images, patch: Patch | None = None, exact: bool = True) -> Certificate:
-        """The class of each image and its proof against the threat, or against a smaller one under the same masks."""
+        A picture is a path, an open file, a PIL image, a NumPy array or a tensor (`bagcert.pictures.sources`). It may
+        have any size: `framing` makes it an image of the network.
+        """
+        framed = frame_pictures(pictures, self.framing)
+        answers = self.answers(self.scores(framed.images), framed.originals)
+        return answers[0] if is_one(pictures) else answers
+
+    def predict(self, pictures: Picture | Sequence[Picture]) -> Tensor:
+        """The class of each picture or image by the rule's own inference, int64 [b]."""
+        return self.rule.predict(self.scores(self.images(pictures)), self.regions)
+
+    def certify(
+        self,
+        pictures: Picture | Sequence[Picture],
+        patch: Patch | None = None,
+        exact: bool = True,
+    ) -> Certificate:
+        """The class of each picture and its proof against the threat, or against a smaller one under the same masks.
+
+        All in the network's pixels; call the defense itself for what is proven in a picture's own.
+        """
+        scores = self.scores(self.images(pictures))
         if patch is None:
-            return self.certify_integers(self.scores(images), exact)
+            return self.certify_integers(scores, exact)
         smaller = self.scorer.footprint.regions(parse_threat(patch, self.threat.image_size)).maximal()
-        return self.rule.certify(self.scores(images), smaller, exact)
+        return self.rule.certify(scores, smaller, exact)
+
+    def images(self, pictures: Picture | Sequence[Picture]) -> Images:
+        """Pictures as images of the network [b c h w]. A tensor [b c h w] is taken as it is."""
+        if isinstance(pictures, Tensor) and pictures.ndim == 4:
+            return pictures
+        return frame_pictures(pictures, self.framing).images
 
     def certify_integers(self, scores: IntegerScores, exact: bool = True) -> Certificate:
         """Like `certify`, from scores of this network: one forward pass serves many defenses."""
         return self.rule.certify(scores, self.regions, exact)
+
+    def answers(self, scores: IntegerScores, originals: Sequence[Size]) -> list[Answer]:
+        """What is proven about pictures of these heights and widths, from the scores of their images."""
+        found = self.certify_integers(scores)
+        assert found.lead is not None and found.weakest_region is not None and found.weakest_class is not None
+        sides = largest_square(self.rule, scores, self._smaller, torch.where(found.certified, self.square, 0))
+        return [
+            Answer(
+                name=self.classes[int(found.predicted[number])],
+                predicted=int(found.predicted[number]),
+                certified=bool(found.certified[number]),
+                threat=self.threat,
+                square=int(sides[number]),
+                lead=int(found.lead[number]),
+                rival=self.classes[int(found.weakest_class[number])],
+                weakest=Placement(*found.weakest_region[number].tolist()),
+                second=None if found.second_region is None else Placement(*found.second_region[number].tolist()),
+                own=OwnPixels(self.framing, original),
+                scores=scores.values[number].cpu().numpy().astype(np.int32),
+            )
+            for number, original in enumerate(originals)
+        ]
+
+    @property
+    def square(self) -> int:
+        """The side of the largest square inside the rectangles of the threat; 0 if it has none."""
+        return max((min(shape) for shape in self.threat.shapes), default=0)
+
+    @cached_property
+    def _smaller(self) -> list[tuple[int, Regions]]:
+        """The squares inside the threat that its own certificate does not decide.
+
+        A certified answer is proven against every rectangle inside the threat's, hence against its largest square. For
+        the others the same rule, with the masks that produced the class, certifies smaller squares.
+        """
+        most = self.square or min(self.threat.extent)
+        tried = takewhile(lambda found: found[0] <= most, squares(self.rule, self.scorer.footprint, self.device))
+        return [(side, regions) for side, regions in tried if (side, side) not in self.threat.shapes]
 
     def check(self) -> None:
         """Refuse a rule that does not fit the scores, before any image is read."""

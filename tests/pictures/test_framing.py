@@ -122,7 +122,7 @@ def test_a_thin_picture_takes_little_memory() -> None:
 
 
 def test_larger_patches_are_proven_of_larger_pictures() -> None:
-    box, bilinear = Framing((32, 32), 32, interpolation="box"), Framing((32, 32), 32)
+    box, bilinear = Framing((32, 32), 32), Framing((32, 32), 32, interpolation="bilinear")
     assert [OwnPixels(bilinear, (side, side)).patch((5, 5)) for side in (32, 64, 320)] == [(5, 5), (7, 7), (31, 31)]
     assert [OwnPixels(box, (side, side)).patch((5, 5)) for side in (32, 64, 320)] == [(5, 5), (9, 9), (41, 41)]
     assert OwnPixels(bilinear, (7, 7)).patch((5, 5)) is None  # a single pixel enters more than five rows
@@ -132,7 +132,7 @@ def test_larger_patches_are_proven_of_larger_pictures() -> None:
 
 
 def test_a_framing_comes_back_from_a_card() -> None:
-    framing = Framing((32, 24), 40, 1, "squash", "box")
+    framing = Framing((32, 24), 40, 1, "squash", "bilinear")
     assert (
         Framing.on_card(write_config(framing), (32, 24), 1)
         == framing

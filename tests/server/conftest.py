@@ -9,11 +9,11 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from bagcert.defense import Defense
+from bagcert.pictures import Pixels
 from bagcert.program import Program
 from bagcert.server.app import build_app
 from bagcert.server.limits import Limits
 from bagcert.server.model import Model
-from bagcert.server.resizing import Pixels
 from bagcert.server.samples import drawn_samples
 from tests.onnx.conftest import pictures, small_defense
 

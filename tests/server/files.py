@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from PIL import Image
 
-from bagcert.server.resizing import Pixels
+from bagcert.pictures import Pixels
 from tests.server.conftest import file_of, photos
 
 ORIENTATION = 0x0112

@@ -4,6 +4,7 @@ import base64
 import io
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,19 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from bagcert.config import write_config
 from bagcert.defense import Defense
+from bagcert.pictures import Framing, Pixels
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.server.app import build_app
 from bagcert.server.limits import Limits
 from bagcert.server.model import Model
-from bagcert.server.resizing import Pixels, resize
 from bagcert.server.samples import drawn_samples
 from tests.onnx.conftest import NAMES, small_defense
 from tests.server.conftest import LIMITS, file_of, photos, small_client, small_model
 
 
-def certify(client: TestClient, *files: bytes, **flags: bool) -> list[dict[str, Any]]:
+def certify(client: TestClient, *files: bytes, **flags: bool | str) -> list[dict[str, Any]]:
     sent = [("files", ("picture", file)) for file in files]
     response = client.post("/v1/certify", files=sent, params=flags)
     assert response.status_code == 200, response.text
@@ -36,18 +38,20 @@ def test_answers_come_in_the_order_of_the_files(client: TestClient, model: Model
     for answer, found in zip(answers, model.answer(photos()), strict=True):
         assert (answer["class"], answer["name"]) == (found.predicted, NAMES[found.predicted])
         assert (answer["certified"], answer["square"], answer["lead"]) == (found.certified, found.square, found.lead)
-        assert answer["rival"] == NAMES[found.rival] and found.second is not None
+        assert answer["rival"] == found.rival and found.second is not None
         assert list(answer["weakest"].values()) == list(found.weakest) == list(answer["original"]["weakest"].values())
         assert list(answer["second"].values()) == list(found.second)
         assert answer["scores"] == found.scores.tolist()
         assert answer["original"] | {"weakest": None} == {
             "height": 12,
             "width": 12,
-            "resized": False,
-            "threat": "2x2",
+            "framed": False,
+            "seen": {"row": 0, "column": 0, "height": 12, "width": 12},
+            "patch": f"{found.square}x{found.square}" if found.square else None,
             "square": found.square,
             "weakest": None,
         }
+        assert (answer["threat"], answer["threat_original"]) == ("2x2", "2x2")
 
 
 def test_fail_safe_gives_no_class_without_a_proof(client: TestClient, model: Model) -> None:
@@ -63,21 +67,52 @@ def large(pixels: Pixels, size: tuple[int, int]) -> Pixels:
 
 
 @pytest.mark.parametrize(
-    ("size", "threat"), [((24, 24), "3x3"), ((30, 12), "3x2"), ((13, 13), "1x1"), ((5, 5), "none")]
+    ("size", "fit", "interpolation", "threat"),
+    [
+        ((36, 36), "crop", "box", "4x4"),
+        ((70, 36), "crop", "box", "4x4"),
+        ((70, 36), "squash", "box", "6x4"),
+        ((24, 24), "crop", "bilinear", "1x1"),
+        ((5, 5), "crop", "bilinear", None),
+    ],
 )
-def test_other_sizes_are_resized_and_proven_in_their_own_pixels(
-    client: TestClient, model: Model, size: tuple[int, int], threat: str
+def test_other_sizes_are_framed_and_proven_in_their_own_pixels(
+    size: tuple[int, int], fit: str, interpolation: str, threat: str | None
 ) -> None:
+    defense = small_defense("logits", "two-mask")
+    framing = Framing((12, 12), 12, fit=fit, interpolation=interpolation)
+    model = small_model(replace(defense, card={"framing": write_config(framing)}))
     sent = large(photos()[-1], size)
-    (answer,) = certify(client, file_of(sent), fail_safe=True)
-    (found,) = model.answer([resize(sent, (12, 12))])
-    assert found.certified and (answer["certified"], answer["lead"]) == (True, found.lead)
-    original = answer["original"]
-    assert (original["height"], original["width"], original["resized"]) == (*size, True)
-    assert original["threat"] == threat
-    # If no pixel of the picture stays inside a patch, nothing is proven about it, and fail-safe mode abstains.
-    assert original["square"] == (0 if threat == "none" else int(threat[2]))
-    assert (answer["class"] is None) == (threat == "none")
+    with small_client(model) as client:
+        (answer,) = certify(client, file_of(sent), fail_safe=True)
+        (found,) = model.answer([framing.frame(Image.fromarray(sent))])
+        assert found.certified and (answer["certified"], answer["lead"]) == (True, found.lead)
+        original = answer["original"]
+        assert (original["height"], original["width"], original["framed"]) == (*size, True)
+        assert (answer["threat"], answer["threat_original"], original["patch"]) == ("2x2", threat, threat)
+        # If no pixel of the picture stays inside a patch, nothing is proven about it, and fail-safe mode abstains.
+        assert (answer["class"] is None) == (threat is None)
+        if threat is not None:
+            height, width = map(int, threat.split("x"))
+            assert original["square"] == min(height, width)
+            for wanted, given in [(threat, True), (f"{height + 1}x1", False), (f"1x{width + 1}", False), ("1x1", True)]:
+                (asked,) = certify(client, file_of(sent), fail_safe=wanted)
+                assert (asked["class"] is not None) is given
+        seen = client.post("/v1/frame", files={"file": file_of(sent)})
+        assert seen.headers["content-type"] == "image/png"
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(seen.content))), framing.frame(Image.fromarray(sent)))
+
+
+def test_an_unproven_answer_may_be_proven_against_the_size_that_is_asked_for() -> None:
+    model = small_model(small_defense("logits", "two-mask").against("3x3"))
+    found = model.answer(photos())
+    with small_client(model) as client:
+        for wanted, least in (("1x1", 1), ("3x3", 3), ("3x4", 4)):
+            answers = certify(client, *[file_of(each) for each in photos()], fail_safe=wanted)
+            assert [answer["class"] is not None for answer in answers] == [each.square >= least for each in found]
+        for wrong in ("yes", "0x3", "3", "3x3x3", "-1x2", "9" * 50):
+            response = client.post("/v1/certify", files={"files": file_of(photos()[0])}, params={"fail_safe": wrong})
+            assert response.status_code == 422 and "Write true, false or a size in the picture's" in response.text
 
 
 def test_file_names_are_never_used(client: TestClient) -> None:
@@ -168,7 +203,7 @@ def test_a_timeout_says_when_to_try_again(model: Model) -> None:
 def test_decoding_counts_toward_the_timeout(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoding ends only when the test does."""
     ended = threading.Event()
-    monkeypatch.setattr("bagcert.server.worker.read_picture", lambda *_: ended.wait() and photos()[0])
+    monkeypatch.setattr("bagcert.server.worker.read_picture", lambda *_: ended.wait() and Image.fromarray(photos()[0]))
     with small_client(model, Limits(answer_seconds=0.01)) as client:
         for path, name in (("/v1/certify", "files"), ("/v1/attack", "file")):
             response = client.post(path, files={name: file_of(photos()[0])})
@@ -209,7 +244,7 @@ def test_a_grey_model_sees_grey() -> None:
     grey = np.asarray(Image.fromarray(color).convert("L"))
     with TestClient(build_app(model, drawn_samples((8, 8), 1))) as client:
         answers = certify(client, file_of(color), file_of(grey), client.get("/v1/samples/3").content, scores=True)
-        assert answers[0] == answers[1] and answers[2]["original"]["resized"] is False
+        assert answers[0] == answers[1] and answers[2]["original"]["framed"] is False
         (found,) = model.answer([grey[:, :, None]])
         assert answers[0]["scores"] == found.scores.tolist()
         attacked = client.post("/v1/attack?steps=2", files={"file": file_of(color)}).json()
@@ -266,7 +301,7 @@ def test_the_model_says_what_its_proofs_mean(client: TestClient) -> None:
     assert (about["rule"], about["threat"], about["classes"]) == ("two-mask", "2x2", list(NAMES))
     assert about["arithmetic"] == "torch, cpu, float32, eager, channels_last, batches of 16"
     assert (about["height"], about["width"], about["grid"]) == (12, 12, [12, 12])
-    assert about["resize_filter"].startswith("box: ")
+    assert about["framing"] == {**write_config(Framing.usual((12, 12)))}
 
 
 def test_samples_are_pictures_that_can_be_certified(client: TestClient) -> None:
@@ -276,7 +311,7 @@ def test_samples_are_pictures_that_can_be_certified(client: TestClient) -> None:
         picture = client.get(entry["url"])
         assert picture.headers["content-type"] == "image/png"
         (answer,) = certify(client, picture.content)
-        assert answer["original"]["resized"] is False
+        assert answer["original"]["framed"] is False
     assert "There is no sample 12: they are numbered 0..11." in client.get("/v1/samples/12").json()["detail"]
     assert client.get("/v1/samples/x").status_code == client.get("/v1/samples/-1").status_code == 422
 
@@ -322,3 +357,5 @@ def test_openapi_describes_every_answer(client: TestClient) -> None:
     assert set(paths["/v1/certify"]["post"]["responses"]) == {"200", "400", "401", "408", "413", "415", "422", "503"}
     answer = schema["components"]["schemas"]["Answer"]["properties"]
     assert "class" in answer and all("description" in answer[name] for name in ("certified", "square", "lead"))
+    assert "the network's pixels" in answer["certified"]["description"]
+    assert "the picture's own pixels" in answer["threat_original"]["description"]

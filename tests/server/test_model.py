@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from bagcert.answers import Answer
 from bagcert.certify import certified_size
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.program import Program
-from bagcert.server.model import Model, PictureResult, to_images
-from tests.onnx.conftest import small_defense
+from bagcert.server.model import Model, to_images
+from tests.onnx.conftest import NAMES, small_defense
 from tests.server.conftest import INFO, photos, small_model
 
 KINDS = [
@@ -21,7 +22,7 @@ KINDS = [
 ]
 
 
-def same(one: PictureResult, other: PictureResult) -> bool:
+def same(one: Answer, other: Answer) -> bool:
     fields = ("predicted", "certified", "square", "lead", "weakest", "second", "rival")
     return all(getattr(one, name) == getattr(other, name) for name in fields) and np.array_equal(
         one.scores, other.scores
@@ -39,7 +40,7 @@ def test_answers_are_those_of_the_defense(step: str, rule: str) -> None:
     for index, found in enumerate(served):
         assert found.predicted == int(wanted.predicted[index])
         assert found.certified is bool(wanted.certified[index])
-        assert found.lead == int(wanted.lead[index]) and found.rival == int(wanted.weakest_class[index])
+        assert found.lead == int(wanted.lead[index]) and found.rival == NAMES[int(wanted.weakest_class[index])]
         assert list(found.weakest) == wanted.weakest_region[index].tolist()
         if wanted.second_region is None:
             assert found.second is None
@@ -57,11 +58,11 @@ def test_squares_are_the_largest_under_the_same_masks(step: str, rule: str, patc
     scores = defense.scores(to_images(photos())).values
     wanted = certified_size(
         scores, rule=defense.rule, bounds=defense.scorer.step.bounds, footprint=defense.scorer.footprint
-    ).clamp(max=model.square)
+    ).clamp(max=defense.square)
     found = model.answer(photos())
     proven = torch.tensor([each.certified for each in found])
     # A masking rule's bound may hold for a rectangle and fail for a square inside it, which is still proven.
-    wanted = torch.where(proven, torch.full_like(wanted, model.square), wanted)
+    wanted = torch.where(proven, torch.full_like(wanted, defense.square), wanted)
     assert [each.square for each in found] == wanted.tolist()
 
 

@@ -7,8 +7,8 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from bagcert.pictures import Pixels
 from bagcert.server.images import read_picture
-from bagcert.server.resizing import Pixels
 from bagcert.server.schemas import RequestError
 from tests.server.conftest import LIMITS, file_of, photos
 from tests.server.files import bad_files, deep_grey, good_files, many_scans, png, rotated, saved, scene
@@ -17,7 +17,8 @@ WORDS = {413: "The picture has ", 415: "This is not a picture in a known format.
 
 
 def read(content: bytes, channels: int = 3) -> Pixels:
-    return read_picture(io.BytesIO(content), channels, LIMITS)
+    pixels = np.asarray(read_picture(io.BytesIO(content), channels, LIMITS))
+    return pixels.reshape(*pixels.shape[:2], channels)
 
 
 @pytest.mark.parametrize("name", good_files())

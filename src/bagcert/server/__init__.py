@@ -1,6 +1,6 @@
 """A model behind HTTP: it takes pictures and returns classes with their proofs (`docs/deploy.md`).
 
-May import: attacks, audit, defense, errors, program, rules, tensors, threats.
+May import: answers, attacks, audit, config, defense, errors, pictures, program, rules, tensors, threats.
 """
 
 from bagcert.errors import need_packages

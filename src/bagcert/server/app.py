@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, File, Query, Request, UploadFile
+from fastapi import APIRouter, FastAPI, File, Query, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
@@ -16,16 +16,20 @@ from starlette.types import Receive, Scope, Send
 from bagcert.errors import UsageError
 from bagcert.server.attacking import AttackJob, parse_patch
 from bagcert.server.images import to_png
-from bagcert.server.info import info_routes, monitoring_routes
+from bagcert.server.info import PNG, info_routes, monitoring_routes
 from bagcert.server.limits import Limits
 from bagcert.server.metrics import Metrics
 from bagcert.server.middleware import Middleware
-from bagcert.server.model import Model, to_answer, to_rectangle
+from bagcert.server.model import FramedPicture, Model, read_fail_safe, to_answer, to_rectangle
 from bagcert.server.samples import Sample
 from bagcert.server.schemas import ERRORS, AttackAnswer, Certified, RequestError
 from bagcert.server.worker import Service
 
 PAGE = Path(__file__).parent / "page"
+FAIL_SAFE = (
+    "true: abstain unless no patch of threat_original, in the picture's own pixels, can change the class; "
+    "a size such as 40x60 (height x width in the picture's own pixels): abstain unless no patch of that size can"
+)
 
 
 def build_app(
@@ -79,7 +83,7 @@ def certify_routes(service: Service) -> APIRouter:
             list[UploadFile], File(description="Pictures: PNG, JPEG, WebP, BMP or still GIF", min_length=1)
         ],
         scores: Annotated[bool, Query(description="Include the score maps")] = False,
-        fail_safe: Annotated[bool, Query(description="Abstain unless the answer is certified")] = False,
+        fail_safe: Annotated[str, Query(description=FAIL_SAFE)] = "false",
     ) -> Certified:
         """Return the class of each picture and what is proven about it."""
         if scores and len(files) > most_maps:
@@ -87,18 +91,23 @@ def certify_routes(service: Service) -> APIRouter:
                 413,
                 f"Scores are limited to {most_maps} files per request, but this has {len(files)}. Send several.",
             )
+        wanted = read_fail_safe(fail_safe)
         async with service.in_time():
-            pictures = await service.read([file.file for file in files])
-            found = await service.certify([pixels for pixels, _ in pictures])
+            found = await service.certify(await service.read([file.file for file in files]))
         return Certified(
             model=model.name,
             rule=model.defense.rule.name,
             threat=str(model.defense.threat),
             arithmetic=str(model.program),
-            answers=[
-                to_answer(model, each, size, scores, fail_safe) for each, (_, size) in zip(found, pictures, strict=True)
-            ],
+            answers=[to_answer(each, scores, wanted) for each in found],
         )
+
+    @router.post("/v1/frame", response_class=Response, responses={200: PNG[200]})
+    async def frame(file: Annotated[UploadFile, File(description="One picture")]) -> Response:
+        """Return the network's input for a picture, as a PNG file: what the model sees of it."""
+        async with service.in_time():
+            (framed,) = await service.read([file.file])
+        return Response(to_png(framed.pixels), media_type="image/png")
 
     @router.post("/v1/attack")
     async def attack(
@@ -115,10 +124,10 @@ def certify_routes(service: Service) -> APIRouter:
         except UsageError as error:
             raise RequestError(422, str(error)) from None
         async with service.in_time():
-            ((pixels, size),) = await service.read([file.file])
-            (clean,) = await service.certify([pixels])
-            result = await service.attack(AttackJob(pixels, threat, steps))
-            (attacked,) = await service.certify([result.pixels])
+            (framed,) = await service.read([file.file])
+            (clean,) = await service.certify([framed])
+            result = await service.attack(AttackJob(framed.pixels, threat, steps))
+            (attacked,) = await service.certify([FramedPicture(result.pixels, model.image_size)])
         return AttackAnswer(
             patch=str(threat),
             placement=to_rectangle(result.placement),
@@ -126,8 +135,8 @@ def certify_routes(service: Service) -> APIRouter:
             proven=result.proven,
             changed=clean.predicted != attacked.predicted,
             picture=base64.b64encode(to_png(result.pixels)).decode(),
-            clean=to_answer(model, clean, size, scores, fail_safe=False),
-            attacked=to_answer(model, attacked, model.image_size, scores, fail_safe=False),
+            clean=to_answer(clean, scores, fail_safe=False),
+            attacked=to_answer(attacked, scores, fail_safe=False),
         )
 
     return router

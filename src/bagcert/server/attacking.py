@@ -10,10 +10,10 @@ from bagcert.attacks.placements import Placements
 from bagcert.attacks.windows import Windows
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.pictures import Pixels
 from bagcert.rules import read_scores
 from bagcert.server.limits import Limits
 from bagcert.server.model import Model, facing, to_images
-from bagcert.server.resizing import Pixels
 from bagcert.tensors import Scores
 from bagcert.threats import Threat, parse_threat
 from bagcert.threats.threat import Placement

@@ -1,35 +1,30 @@
-"""Decode an uploaded file into upright 8-bit pixels, or raise an error that says why not."""
+"""Decode an uploaded file within the server's limits, or raise an error that says why not."""
 
 import io
 from typing import IO
 
-import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from bagcert.errors import first_line
+from bagcert.pictures import Pixels
+from bagcert.pictures.reading import upright
 from bagcert.server.limits import Limits
-from bagcert.server.resizing import Pixels
 from bagcert.server.schemas import RequestError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
-MODES = {1: "L", 3: "RGB"}
 # A scan of a progressive JPEG takes only a few bytes but a pass over all pixels. Ordinary files have about ten.
 START_OF_SCAN, MOST_SCANS = b"\xff\xda", 64
 
 
-def read_picture(file: IO[bytes], channels: int, limits: Limits) -> Pixels:
-    """Decode a still picture and rotate it as its EXIF entry says; drop transparency and the lower 8 of 16 bits.
-
-    Every step works on single pixels, except rotation, which only moves them. So a patch stays a patch.
-    """
+def read_picture(file: IO[bytes], channels: int, limits: Limits) -> Image.Image:
+    """The upright picture, as `bagcert.pictures.reading` has it, of a file that is within the limits."""
     content = file.read()
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as picture:
             check_size(picture.size, limits)
             check_kind(picture, content)
             picture.load()
-            ImageOps.exif_transpose(picture, in_place=True)
-            return to_pixels(picture, MODES[channels])
+            return upright(picture, channels)
     except RequestError:
         raise
     except UnidentifiedImageError:
@@ -60,14 +55,6 @@ def check_size(size: tuple[int, int], limits: Limits) -> None:
             f"The picture has {height}x{width} pixels, but at most {limits.pixels} pixels and {limits.side} per side "
             "are allowed. Send a smaller one.",
         )
-
-
-def to_pixels(picture: Image.Image, mode: str) -> Pixels:
-    """A decoded picture as uint8 [h w c]."""
-    if picture.mode.startswith("I"):  # 16-bit grayscale; Pillow's own conversion would clip at 255
-        picture = Image.fromarray((np.asarray(picture) >> 8).clip(0, 255).astype(np.uint8))
-    found = np.asarray(picture if picture.mode == mode else picture.convert(mode))  # converting always copies
-    return found if found.ndim == 3 else found[:, :, None]
 
 
 def to_png(pixels: Pixels) -> bytes:

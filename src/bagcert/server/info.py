@@ -7,11 +7,11 @@ import torch
 from fastapi import APIRouter, Response
 from fastapi import Path as PathParameter
 
+from bagcert.config import write_config
 from bagcert.server.images import to_png
 from bagcert.server.limits import Limits
 from bagcert.server.metrics import CONTENT_TYPE_LATEST, Metrics
 from bagcert.server.model import Model
-from bagcert.server.resizing import FILTER
 from bagcert.server.samples import Sample
 from bagcert.server.schemas import ERRORS, ErrorAnswer, Health, ModelAnswer, RequestError, SampleAnswer
 
@@ -40,11 +40,11 @@ def info_routes(model: Model, samples: Sequence[Sample], limits: Limits) -> APIR
             rule=defense.rule.name,
             threat=str(defense.threat),
             threat_in_words=defense.threat.describe(),
-            square=model.square,
+            square=defense.square,
             score_unit=defense.scorer.step.unit,
             arithmetic=str(model.program),
             threads=torch.get_num_threads(),
-            resize_filter=FILTER,
+            framing=write_config(defense.framing),
             weights_sha256=model.info["weights_sha256"],
             version=model.info["version"],
             limits={

@@ -22,7 +22,17 @@ HEADERS = {
 RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 CLOSE = {"Connection": "close"}  # so that the client sends no more of the body
 GUARDED = ("/v1/", "/metrics")  # paths that need the token
-ROUTES = ("/v1/certify", "/v1/attack", "/v1/model", "/v1/samples", "/health", "/metrics", "/openapi.json", "/")
+ROUTES = (
+    "/v1/certify",
+    "/v1/frame",
+    "/v1/attack",
+    "/v1/model",
+    "/v1/samples",
+    "/health",
+    "/metrics",
+    "/openapi.json",
+    "/",
+)
 
 
 class Middleware:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw
 
-from bagcert.server.resizing import Pixels
+from bagcert.pictures import Pixels
 from bagcert.threats.threat import Size
 
 COUNT = 12

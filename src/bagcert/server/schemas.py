@@ -16,30 +16,35 @@ class Rectangle(BaseModel):
 
 
 class Original(BaseModel):
-    """The picture as it was sent, upright, and what is proven in its own pixels.
+    """The picture as it was sent, upright, and what is proven in its own pixels. All numbers are in these pixels.
 
-    A picture that does not have the network's size is resized. A patch on it then touches every new pixel that any of
-    its own pixels contributes to. It is proven only if, wherever it sits, all of these fit into a proven patch.
+    A picture that does not have the network's size is framed: a part of it is resized. A patch on it then touches every
+    new pixel that any of its own pixels contributes to. It is proven only if, wherever it sits, all of these fit into a
+    proven patch.
     """
 
     height: int
     width: int
-    resized: bool
-    threat: str = Field(
-        description="The served threat in these pixels, such as 12x12; 'none' if not even one pixel fits"
-    )
-    square: int = Field(description="Side of the largest square, in these pixels, that the answer is proven against")
+    framed: bool = Field(description="The picture did not have the network's size")
+    seen: Rectangle = Field(description="The part of the picture that the network sees, resized")
+    patch: str | None = Field(description="The largest patch that the class is proven against; null if there is none")
+    square: int = Field(description="Side of the largest square that the class is proven against; 0 if there is none")
     weakest: Rectangle = Field(description="The pixels that the weakest placement is made from")
 
 
 class Answer(BaseModel):
     """The class of one picture and its proof, under the same set of masks that produced the class."""
 
-    class_index: int | None = Field(
-        serialization_alias="class", description="Null if the server abstains, in fail-safe mode only"
-    )
+    class_index: int | None = Field(alias="class", description="Null if the server abstains, in fail-safe mode only")
     name: str | None = Field(description="Name of the class")
-    certified: bool = Field(description="No patch of the served threat, anywhere, can change the class")
+    certified: bool = Field(
+        description="No patch of `threat`, anywhere in the network's pixels, can change the class; hence none of "
+        "`threat_original` in the picture's own pixels"
+    )
+    threat: str = Field(description="The served threat, in the network's pixels")
+    threat_original: str | None = Field(
+        description="What `threat` means in the picture's own pixels; null if not even one of them fits into it"
+    )
     square: int = Field(
         description="Side of the largest proven square, in the network's pixels, up to the served threat; 0 if none"
     )
@@ -58,7 +63,7 @@ class Certified(BaseModel):
 
     model: str
     rule: str
-    threat: str
+    threat: str = Field(description="In the network's pixels; each answer says what that means in its picture's own")
     arithmetic: str = Field(description="The program that computed the scores; the proofs hold for it")
     answers: list[Answer]
 
@@ -66,10 +71,12 @@ class Certified(BaseModel):
 class AttackAnswer(BaseModel):
     """The outcome of one attack. `proven` and `changed` are never both true, unless a proof is wrong."""
 
-    patch: str
+    patch: str = Field(description="Size of the patch, in the network's pixels")
     placement: Rectangle = Field(description="Where the patch was painted, in the network's pixels")
     steps: int = Field(description="Steps taken; fewer than requested if the class changed earlier")
-    proven: bool = Field(description="No patch of this size, anywhere, can change the class of the clean picture")
+    proven: bool = Field(
+        description="No patch of this size, anywhere in the network's pixels, can change the class of the clean picture"
+    )
     changed: bool = Field(description="The attacked picture has another class")
     picture: str = Field(description="The attacked picture at the network's size: a PNG file in base64")
     clean: Answer
@@ -81,18 +88,20 @@ class ModelAnswer(BaseModel):
 
     name: str
     classes: list[str]
-    height: int = Field(description="Height of the network's images; other pictures are resized")
+    height: int = Field(description="Height of the network's images; other pictures are framed")
     width: int
     channels: int
     grid: list[int] = Field(description="Rows and columns of the score map")
     rule: str
-    threat: str
+    threat: str = Field(description="In the network's pixels")
     threat_in_words: str
-    square: int = Field(description="Side of the largest square inside the threat")
+    square: int = Field(description="Side of the largest square inside the threat, in the network's pixels")
     score_unit: int = Field(description="How many score units make a score of 1.0")
     arithmetic: str
     threads: int
-    resize_filter: str
+    framing: dict[str, str | int | list[int]] = Field(
+        description="How a picture of any size becomes the network's input"
+    )
     weights_sha256: str
     version: str
     limits: dict[str, int] = Field(

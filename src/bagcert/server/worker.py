@@ -11,14 +11,15 @@ from typing import IO, Generic, TypeVar
 import numpy as np
 import torch
 
+from bagcert.answers import Answer as PictureAnswer
+from bagcert.errors import UsageError
 from bagcert.rules import IntegerScores
 from bagcert.server.attacking import AttackJob, AttackResult, attack_picture
 from bagcert.server.images import read_picture
 from bagcert.server.limits import Limits
 from bagcert.server.metrics import Metrics
 from bagcert.server.middleware import busy
-from bagcert.server.model import Model, PictureResult, to_images
-from bagcert.server.resizing import Pixels, resize
+from bagcert.server.model import FramedPicture, Model, to_images
 from bagcert.server.schemas import RequestError
 from bagcert.threats.threat import Size
 
@@ -145,7 +146,7 @@ class Service:
         threads = torch.get_num_threads()
         # The rule adds integers in many small steps, and a second thread only makes the first one wait: on busy cores a
         # batch took 300 to 1,400 ms with two threads, and 30 ms with one.
-        network, rule = Stage(self._scores, threads), Stage(model.answer_from_scores, 1)
+        network, rule = Stage(self._scores, threads), Stage(self._answers, 1)
         self._images = Batcher(network, rule, model.defense.batch_size, limits.waiting_images)
         # Attacks have their own threads: one takes seconds, and certificates must not wait for it.
         attack, unchanged = Stage(self._attack, threads), Stage(list[AttackResult].copy, 1)  # no second step
@@ -156,7 +157,8 @@ class Service:
         """Start the threads and run the first pass, which is slow, before any request arrives."""
         self._images.start()
         self._attacks.start()
-        await self._images.answers([np.zeros((*self.model.image_size, self.model.channels), np.uint8)])
+        size = self.model.image_size
+        await self._images.answers([FramedPicture(np.zeros((*size, self.model.channels), np.uint8), size)])
 
     async def close(self) -> None:
         """Answer the accepted requests, then stop."""
@@ -164,8 +166,8 @@ class Service:
         await self._images.close()
         self._decoders.shutdown()
 
-    async def read(self, files: Sequence[IO[bytes]]) -> list[tuple[Pixels, Size]]:
-        """Each file as a picture of the network's size, with its original size."""
+    async def read(self, files: Sequence[IO[bytes]]) -> list[FramedPicture]:
+        """Each file as the network's input."""
         if not 1 <= len(files) <= self.limits.files:
             raise RequestError(
                 413,
@@ -180,8 +182,8 @@ class Service:
                 raise RequestError(error.status_code, f"File {number}: {error.detail}") from None
         return pictures
 
-    async def certify(self, pictures: Sequence[Pixels]) -> list[PictureResult]:
-        """The model's result for each picture."""
+    async def certify(self, pictures: Sequence[FramedPicture]) -> list[PictureAnswer]:
+        """The model's answer to each picture."""
         found = await self._images.answers(list(pictures))
         for each in found:
             self.metrics.images.labels(str(each.certified).lower()).inc()
@@ -200,13 +202,21 @@ class Service:
         except (QueueFull, TimeoutError):
             raise busy(self.limits) from None
 
-    def _read_one(self, file: IO[bytes]) -> tuple[Pixels, Size]:
-        pixels = read_picture(file, self.model.channels, self.limits)
-        return resize(pixels, self.model.image_size), (pixels.shape[0], pixels.shape[1])
+    def _read_one(self, file: IO[bytes]) -> FramedPicture:
+        picture = read_picture(file, self.model.channels, self.limits)
+        try:
+            return self.model.frame(picture)
+        except UsageError as error:  # too small for a model that never scales pictures
+            raise RequestError(422, str(error)) from None
 
-    def _scores(self, pictures: list[Pixels]) -> IntegerScores:
+    def _scores(self, pictures: list[FramedPicture]) -> tuple[IntegerScores, list[Size]]:
         self.metrics.batches.observe(len(pictures))
-        return self.model.scores(to_images(pictures))
+        scores = self.model.scores(to_images([each.pixels for each in pictures]))
+        return scores, [each.original for each in pictures]
+
+    def _answers(self, scored: tuple[IntegerScores, list[Size]]) -> list[PictureAnswer]:
+        """Scores are integers, so threads and batches change nothing here."""
+        return self.model.defense.answers(*scored)
 
     def _attack(self, jobs: list[AttackJob]) -> list[AttackResult]:
         return [attack_picture(self.model, job) for job in jobs]

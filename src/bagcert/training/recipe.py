@@ -31,8 +31,8 @@ class DataConfig:
     crop: Annotated[int, Key("folders: side of the square to cut out", 1, 10_000)] = 224
     fit: Annotated[str, Key("folders: crop, or squash: the whole picture, each side scaled separately")] = "crop"
     interpolation: Annotated[
-        str, Key("folders: bilinear, or box: proves larger patches in the pixels of pictures that are reduced")
-    ] = "bilinear"
+        str, Key("folders: box, or bilinear: smoother, but proves smaller patches in the pictures' own pixels")
+    ] = "box"
     resident: Annotated[bool, Key("folders: decode all pictures once and keep them on the device")] = False
     skip_broken: Annotated[bool, Key("folders: leave out pictures that cannot be read")] = False
 

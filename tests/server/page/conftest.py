@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvicorn
 
+from bagcert.answers import Answer
+from bagcert.pictures import Pixels
 from bagcert.server.app import build_app
 from bagcert.server.attacking import AttackJob, attack_picture
-from bagcert.server.model import Model, PictureResult
-from bagcert.server.resizing import Pixels
+from bagcert.server.model import Model
 from bagcert.server.samples import Sample
 from bagcert.threats import RectangleThreat
 from bagcert.threats.threat import Placement
@@ -64,14 +65,14 @@ class Served:
     samples: list[Sample]
 
     @cached_property
-    def found(self) -> list[PictureResult]:
+    def found(self) -> list[Answer]:
         return self.model.answer([sample.pixels for sample in self.samples])
 
     @cached_property
     def names(self) -> list[str]:
         return [self.name(found) for found in self.found]
 
-    def name(self, found: PictureResult) -> str:
+    def name(self, found: Answer) -> str:
         return self.model.defense.classes[found.predicted]
 
     def first(self, certified: bool) -> int:
@@ -90,7 +91,7 @@ class Served:
                 return index
         raise AssertionError("No attack changes any of the samples.")
 
-    def patched(self, index: int, place: Placement, color: tuple[int, int, int]) -> PictureResult:
+    def patched(self, index: int, place: Placement, color: tuple[int, int, int]) -> Answer:
         """What the model says about a sample with a solid patch."""
         pixels: Pixels = self.samples[index].pixels.copy()
         pixels[place.row : place.row + place.height, place.column : place.column + place.width] = color

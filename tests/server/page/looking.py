@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bagcert.server.resizing import Pixels
+from bagcert.pictures import Pixels
 from bagcert.threats.threat import Placement
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ const REST = 60; // milliseconds that a dragged patch must rest before the serve
 const STEPS = 40; // of the first attack; a longer one takes as many as the server allows
 
 export class Bench {
-  picture = null; // { pixels, label, file, answer, original }; the last two are null until known
+  picture = null; // { pixels, label, file, answer }; the answer is null until known
   patch = null;
   patched = null; // the answer to the picture with the patch where it is
   fill = { kind: "solid", color: "#ffd400", seed: 1, other: null, found: null };
@@ -145,7 +145,7 @@ export class Bench {
 
   #answered({ picture, painted }, answers, error) {
     if (error !== null) return this.fail(error);
-    Object.assign(picture, { answer: answers.clean, original: answers.original });
+    picture.answer = answers.clean;
     if (painted !== null) this.patched = answers.patched;
     this.draw();
   }
@@ -160,14 +160,11 @@ export class Bench {
 /** Asks only what is not known yet, in one request. */
 async function askAbout({ picture, painted, model }) {
   const wanted = [];
-  if (picture.answer === null) {
-    wanted.push(["clean", encode(picture.pixels)]);
-    if (picture.file !== null) wanted.push(["original", picture.file.blob]);
-  }
+  if (picture.answer === null) wanted.push(["clean", picture.file ?? encode(picture.pixels)]);
   if (painted !== null) wanted.push(["patched", encode(painted)]);
   const answers = await certify(await Promise.all(wanted.map(([, blob]) => blob)), model);
   const found = Object.fromEntries(wanted.map(([name], index) => [name, answers[index]]));
-  return { clean: picture.answer, original: picture.original, ...found };
+  return { clean: picture.answer, ...found };
 }
 
 async function attackOf({ picture, patch, steps }) {

@@ -1,7 +1,7 @@
 /** Where pictures come from: the server's samples, or a file that is chosen, dropped or pasted. */
 
-import { decode, toGrey } from "./pixels.js";
-import { resize } from "./resize.js";
+import { decode } from "./pixels.js";
+import { frame } from "./server.js";
 
 const get = (id) => document.getElementById(id);
 
@@ -12,7 +12,6 @@ export async function readSamples(listed, model) {
       label: name,
       file: null,
       answer: null,
-      original: null,
       blob,
       pixels: await decode(blob, model.limits.pixels),
     })),
@@ -85,14 +84,12 @@ function letDrop(bench) {
   });
 }
 
-/** Show and certify a file as the network sees it. */
-async function take(bench, blob) {
-  const { width, height, channels, limits } = bench.model;
+/** Show and certify a file as the network sees it; the server says how, so that both see the same. */
+async function take(bench, file) {
+  const before = bench.picture;
   try {
-    const decoded = await decode(blob, limits.pixels);
-    const whole = channels === 1 ? toGrey(decoded) : decoded;
-    const file = { blob, width: whole.width, height: whole.height };
-    bench.choose({ label: null, file, pixels: resize(whole, width, height), answer: null, original: null });
+    const pixels = await decode(await frame(file), bench.model.limits.pixels);
+    if (bench.picture === before) bench.choose({ label: null, file, pixels, answer: null });
   } catch (error) {
     bench.fail(error);
   }

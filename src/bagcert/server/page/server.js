@@ -43,6 +43,13 @@ export async function certify(blobs, model) {
   throw new RequestError(0, "The server has switched to another model, rule or patch. Please reload this page.");
 }
 
+/** What the network sees of a picture, as a file. */
+export async function frame(blob) {
+  const form = new FormData();
+  form.append("file", blob, "picture");
+  return (await ask("v1/frame", { method: "POST", body: form })).blob();
+}
+
 /** A patch of this size where the proof is weakest, by gradient descent. */
 export async function attack(blob, { height, width }, steps) {
   const form = new FormData();

@@ -94,18 +94,16 @@ export function largestWords(answer, model) {
   return { side: `${side}×${side}`, share: `${share} % of the picture; ${most}` };
 }
 
-/** The visitor's own file: the size it was scaled to, and what is proven in its own pixels. */
-export function ownWords(picture, model) {
-  const { file, answer, original } = picture;
-  if (file === null) return picture.label === null ? "" : labelWords(picture.label, answer, model);
-  if (file.width === model.width && file.height === model.height) return "";
-  const scaled = `Your picture has ${file.width}×${file.height} pixels; the network sees it at
-    ${model.width}×${model.height}, as shown here.`;
-  // The same lead means that the server decoded the file as this page did. Transparency, for one, they treat differently.
-  const same = original !== null && original.class === answer.class && original.lead === answer.lead;
-  if (!same || original.original.square === 0) return scaled;
-  const side = original.original.square;
-  return `${scaled} In its own pixels, no ${side}×${side} patch anywhere can change the answer.`;
+/** The visitor's own file: what the network sees of it, and what is proven in its own pixels. */
+export function ownWords({ file, label, answer }, model) {
+  if (file === null) return label === null ? "" : labelWords(label, answer, model);
+  const { height, width, framed, seen, patch } = answer.original;
+  if (!framed) return "";
+  const part = seen.height === height && seen.width === width ? "it" : `its middle ${sizeText(seen)}`;
+  const shown = `Your picture has ${sizeText({ height, width })} pixels; the network sees ${part} at
+    ${sizeText(model)}, as shown here.`;
+  if (patch === null) return shown;
+  return `${shown} In its own pixels, no ${patch.replace("x", "×")} patch anywhere can change the answer.`;
 }
 
 function labelWords(label, answer, model) {

@@ -1,0 +1,108 @@
+"""What is known about one picture: the record that `defense(picture)`, `bagcert predict` and the server give."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagcert.pictures import OwnPixels
+from bagcert.threats import RectangleThreat, Threat
+from bagcert.threats.threat import Placement, Size
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Answer:
+    """The class of one picture and what is proven about it.
+
+    There are two kinds of pixels: the network's, and the picture's own. They differ if the picture was framed
+    (`bagcert.pictures`). Fields are in the network's pixels unless their name ends in `_original`.
+    """
+
+    name: str
+    predicted: int
+    certified: bool  # no patch of the threat, anywhere in the network's pixels, changes the class
+    threat: Threat
+    square: int  # side of the largest proven square, up to the threat; 0: none
+    lead: int  # what the worst attack leaves of the lead, in score units; certified if above 0
+    rival: str
+    weakest: Placement
+    second: Placement | None  # of rules with pairs of masks
+    own: OwnPixels
+    scores: NDArray[np.int32]  # k i j
+
+    @property
+    def proven_patches(self) -> tuple[Size, ...]:
+        """Rectangles that no attacker can change the class with, wherever they sit."""
+        return (*(self.threat.shapes if self.certified else ()), (self.square, self.square))
+
+    @property
+    def threat_original(self) -> str | None:
+        """The threat in the picture's own pixels, as far as it has rectangles; None if not even one pixel is left."""
+        if not self.own.changed:
+            return str(self.threat)
+        found = [self.own.patch(shape) for shape in self.threat.shapes]
+        shapes = tuple(dict.fromkeys(shape for shape in found if shape is not None))
+        return str(RectangleThreat(self.own.original, shapes)) if shapes else None
+
+    @property
+    def patch_original(self) -> Size | None:
+        """The largest patch, in the picture's own pixels, that is proven not to change the class; None: none is."""
+        found = [self.own.patch(patch) for patch in self.proven_patches]
+        return max((size for size in found if size is not None), key=lambda size: size[0] * size[1], default=None)
+
+    @property
+    def square_original(self) -> int:
+        """The side of the largest proven square in the picture's own pixels; 0: none."""
+        return self.own.square(self.proven_patches)
+
+    @property
+    def weakest_original(self) -> Placement:
+        """The picture's own pixels that the weakest placement is made from."""
+        return self.own.source(self.weakest)
+
+    @property
+    def proven(self) -> bool:
+        """Whether the class is certified and that says something about the picture's own pixels, too."""
+        return self.certified and self.threat_original is not None
+
+    def proven_against(self, patch: Size) -> bool:
+        """Whether no patch of this height and width, in the picture's own pixels, can change the class."""
+        found = [self.own.patch(proven) for proven in self.proven_patches]
+        return any(size is not None and patch[0] <= size[0] and patch[1] <= size[1] for size in found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as JSON has it. Rectangles are rows before columns."""
+        height, width = self.own.original
+        patch = self.patch_original
+        return {
+            "class": self.predicted,
+            "name": self.name,
+            "certified": self.certified,
+            "threat": str(self.threat),
+            "threat_original": self.threat_original,
+            "square": self.square,
+            "lead": self.lead,
+            "rival": self.rival,
+            "weakest": self.weakest._asdict(),
+            "second": None if self.second is None else self.second._asdict(),
+            "original": {
+                "height": height,
+                "width": width,
+                "framed": self.own.changed,
+                "seen": self.own.part._asdict(),
+                "patch": None if patch is None else f"{patch[0]}x{patch[1]}",
+                "square": self.square_original,
+                "weakest": self.weakest_original._asdict(),
+            },
+        }
+
+    def __str__(self) -> str:
+        patch = self.patch_original
+        if self.proven:
+            return f"{self.name}: no {self.threat_original} patch can change this"
+        smaller = "" if patch is None else f", but no {patch[0]}x{patch[1]} patch can change this"
+        return f"{self.name}: not proven{smaller}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
