@@ -7,7 +7,7 @@ from importlib import resources
 from itertools import takewhile
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError, unknown_name
 from bagcert.files import read_json
 from bagcert.pictures import Framing, OwnPixels
-from bagcert.pictures.sources import Picture, frame_pictures, is_one
+from bagcert.pictures.sources import OneFile, Picture, Pictures, frame_pictures, is_one
 from bagcert.program import BATCH_SIZE, Program, find_device, full_batches
 from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
 from bagcert.rules.largest_square import largest_square, squares
@@ -104,7 +104,14 @@ class Defense:
         """How this defense computes scores."""
         return Program(device=str(self.device), dtype=self.scorer.own_type or Program.dtype, batch=self.batch_size)
 
-    def __call__(self, pictures: Picture | Sequence[Picture]) -> Answer | list[Answer]:
+    @overload
+    def __call__(self, pictures: OneFile) -> Answer: ...
+    @overload
+    def __call__(self, pictures: list[Picture] | tuple[Picture, ...]) -> list[Answer]: ...
+    @overload
+    def __call__(self, pictures: Pictures) -> Answer | list[Answer]: ...
+
+    def __call__(self, pictures: Pictures) -> Answer | list[Answer]:
         """What is proven about a picture, also in its own pixels; for several, a list in their order.
 
         A picture is a path, an open file, a PIL image, a NumPy array or a tensor (`bagcert.pictures.sources`). It may
@@ -114,13 +121,13 @@ class Defense:
         answers = self.answers(self.scores(framed.images), framed.originals)
         return answers[0] if is_one(pictures) else answers
 
-    def predict(self, pictures: Picture | Sequence[Picture]) -> Tensor:
+    def predict(self, pictures: Pictures) -> Tensor:
         """The class of each picture or image by the rule's own inference, int64 [b]."""
         return self.rule.predict(self.scores(self.images(pictures)), self.regions)
 
     def certify(
         self,
-        pictures: Picture | Sequence[Picture],
+        pictures: Pictures,
         patch: Patch | None = None,
         exact: bool = True,
     ) -> Certificate:
@@ -134,7 +141,7 @@ class Defense:
         smaller = self.scorer.footprint.regions(parse_threat(patch, self.threat.image_size)).maximal()
         return self.rule.certify(scores, smaller, exact)
 
-    def images(self, pictures: Picture | Sequence[Picture]) -> Images:
+    def images(self, pictures: Pictures) -> Images:
         """Pictures as images of the network [b c h w]. A tensor [b c h w] is taken as it is."""
         if isinstance(pictures, Tensor) and pictures.ndim == 4:
             return pictures

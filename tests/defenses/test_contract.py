@@ -148,10 +148,9 @@ def test_wrong_input_is_refused_in_one_line(name: str, trained: Trained, digits:
         (images * 255, r"Pixels must lie in 0\.\.1, but these are in .*; do not normalize"),
         ((images * 255).byte(), r"Images must be floats in 0\.\.1, but these are torch.uint8\. Divide"),
     ):
-        asked: list[Callable[[Tensor], object]] = [
-            *([defense.predict, defense.certify] if wrong.dim() == 4 else []),  # an image alone is a picture to these
-            lambda images: defense.attack(images, digits.labels[:2]),
-        ]
+        asked: list[Callable[[Tensor], object]] = [lambda images: defense.attack(images, digits.labels[:2])]
+        if wrong.dim() == 4:  # to the others an image alone is a picture
+            asked += [defense.predict, defense.certify]
         for ask in asked:
             with pytest.raises(UsageError, match=words) as error:
                 ask(wrong)

@@ -21,7 +21,9 @@ from bagcert.pictures.framing import Framing, to_unit
 from bagcert.pictures.reading import MODES, Pixels, read_file, upright
 from bagcert.threats.threat import Size
 
-Picture = str | Path | IO[bytes] | Image.Image | NDArray[Any] | Tensor
+OneFile = str | Path | IO[bytes] | Image.Image
+Picture = OneFile | NDArray[Any] | Tensor
+Pictures = Picture | Sequence[Picture]
 COLORS = {1: "L", 3: "RGB", 4: "RGBA"}  # by the number of channels; transparency is dropped
 KINDS = "a path, a PIL image, a NumPy array or a tensor"
 
@@ -41,11 +43,11 @@ def is_one(pictures: object) -> bool:
     return not isinstance(pictures, list | tuple)
 
 
-def frame_pictures(pictures: Picture | Sequence[Picture], framing: Framing) -> FramedPictures:
+def frame_pictures(pictures: Pictures, framing: Framing) -> FramedPictures:
     """One picture, a list of pictures, or an array or tensor of several, as images of the network."""
     if isinstance(pictures, Tensor) and pictures.ndim == 4:  # images of the network: the defense checks them
         return FramedPictures(pictures, (tuple(pictures.shape[2:]),) * len(pictures))  # type: ignore[arg-type]
-    several = [pictures] if is_one(pictures) else list(pictures)  # type: ignore[arg-type]
+    several: list[Any] = [pictures] if is_one(pictures) else list(pictures)  # type: ignore[arg-type]
     if not several:
         raise UsageError(f"There are no pictures. Give at least one: {KINDS}.")
     framed = [frame_one(each, framing) for each in several]
@@ -69,7 +71,7 @@ def frame_one(source: Picture, framing: Framing) -> tuple[Tensor, Size]:
     return to_unit(framed), size
 
 
-def read_picture(source: object, channels: int) -> Image.Image:
+def read_picture(source: OneFile, channels: int) -> Image.Image:
     """The upright picture of a path, an open file or a PIL image."""
     if isinstance(source, Image.Image):
         return upright(source, channels)

@@ -21,7 +21,8 @@ from bagcert.server.schemas import Answer as AnswerSchema
 from bagcert.server.schemas import Rectangle, RequestError
 from bagcert.tensors import Images
 from bagcert.threats import Threat
-from bagcert.threats.threat import Placement, Size, shortened
+from bagcert.threats.notation import shortened
+from bagcert.threats.threat import Placement, Size
 
 
 class FramedPicture(NamedTuple):
