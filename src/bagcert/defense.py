@@ -1,7 +1,7 @@
 """A network, a rule and a threat: what predicts, and what it can prove."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 from itertools import takewhile
@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bagcert.answers import Answer
 from bagcert.attacks import Attacked, AttackSettings, attack
@@ -19,13 +19,15 @@ from bagcert.errors import UsageError, unknown_name
 from bagcert.files import read_json
 from bagcert.pictures import Framing, OwnPixels
 from bagcert.pictures.sources import OneFile, Picture, Pictures, frame_pictures, is_one
-from bagcert.program import BATCH_SIZE, Program, find_device, full_batches
+from bagcert.program import BATCH_SIZE, Program, find_device, full_batches, versions
 from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
 from bagcert.rules.largest_square import largest_square, squares
-from bagcert.scorers.base import Scorer
-from bagcert.scorers.weights import CONFIG, load_scorer
+from bagcert.scorers.base import BuiltScorer, Scorer
+from bagcert.scorers.weights import CONFIG, load_scorer, save_scorer
+from bagcert.scorers.wrapped import wrap
 from bagcert.tensors import Images, Labels
 from bagcert.threats import Patch, Regions, Threat, parse_threat
+from bagcert.threats.footprint import IntOrPair
 from bagcert.threats.threat import Placement, Size
 
 
@@ -45,6 +47,7 @@ class Defense:
     classes: tuple[str, ...]
     batch_size: int = BATCH_SIZE
     card: Mapping[str, Any] = field(default_factory=dict)  # what is known about a saved network; empty for any other
+    name: str = ""  # of the model, or of the class of a network that was handed over
 
     def __post_init__(self) -> None:
         check_names(self.classes, self.scorer.classes)
@@ -67,7 +70,8 @@ class Defense:
         """Build the rule for the threat; a masking rule that has masks already keeps them if they cover the threat."""
         if not isinstance(scorer, Scorer):
             raise UsageError(
-                f"A defense is built from a scorer, but this is {type(scorer).__name__}. Use wrap(network, image_size)."
+                f"A defense is built from a scorer, but this is {type(scorer).__name__}. "
+                "Use bagcert.defend(network, image_size)."
             )
         check_names(classes, scorer.classes)
         threat = parse_threat(patch, scorer.footprint.image_size)
@@ -82,13 +86,37 @@ class Defense:
         if patch is None and rule is None:
             return self
         wanted = self.rule.unbuilt() if rule is None else rule  # masks belong to the threat they were built for
-        threat = self.threat if patch is None else patch
-        return Defense.build(self.scorer, wanted, threat, self.classes, self.batch_size, self.card)
+        return self._rebuilt(wanted, self.threat if patch is None else patch)
 
     def to(self, device: str | torch.device) -> "Defense":
         """The same defense on another device; its network moves there."""
         self.scorer.to(find_device(device))
-        return Defense.build(self.scorer, self.rule, self.threat, self.classes, self.batch_size, self.card)
+        return self._rebuilt(self.rule, self.threat)
+
+    def _rebuilt(self, rule: str | Rule, threat: Patch) -> "Defense":
+        built = Defense.build(self.scorer, rule, threat, self.classes, self.batch_size, self.card)
+        return replace(built, name=self.name)
+
+    def save(self, folder: str | Path) -> None:
+        """Write weights and card to a folder that `load` reads; a network of your own must be handed to it again."""
+        patch, path = str(self.threat), Path(folder)
+        if not isinstance(self.scorer, BuiltScorer):
+            raise UsageError(f"A {type(self.scorer).__name__} cannot be saved. Use bagcert.defend(network).")
+        if (path / CONFIG).exists():
+            raise UsageError(f"{path} holds a model already. Choose another folder.")
+        if type(self.rule).asks is not None or not self.threat.shapes:
+            raise UsageError(
+                f"Rule '{self.rule.name}' against {patch} has no name that a card could hold. "
+                "Save it with .against('5x5', 'two-mask'), and choose rule and threat after loading."
+            )
+        usual = find_rule(self.rule.name).built_for(self.regions).masks_for(self.regions)
+        if not torch.equal(usual.masks(), self.rule.masks_for(self.regions).masks()):
+            raise UsageError(
+                f"The masks of rule '{self.rule.name}' are those of another threat. Save it with .against('{patch}')."
+            )
+        known = {key: self.card[key] for key in ("data", "framing") if key in self.card}
+        facts = {"classes": list(self.classes), "patch": patch, "rule": self.rule.name, "versions": versions(), **known}
+        save_scorer(path, self.scorer, self.scorer.state_dict(), facts)
 
     @property
     def device(self) -> torch.device:
@@ -252,12 +280,38 @@ def check_names(classes: Sequence[str], outputs: int | None) -> None:
         )
 
 
-def load(name: str | Path, device: str | torch.device | None = None) -> Defense:
-    """A shipped model, or a run folder, as a defense with the rule and threat on its card; on the CPU by default."""
-    scorer, found = load_scorer(model_folder(name))
+def defend(
+    network: nn.Module,
+    image_size: IntOrPair,
+    classes: Sequence[str] | None = None,
+    patch: Patch = "5x5",
+    rule: str | Rule = "two-mask",
+    *,
+    channels: int = 3,
+    step: str = "logits",
+) -> Defense:
+    """Make a defense of your network, which maps images [b c h w] to scores of its classes at each position [b k i j].
+
+    The network takes pixels in [0, 1] and is in evaluation mode. `wrap` traces and checks it, and says what `step` is.
+    Classes without names are numbered.
+    """
+    scorer = wrap(network, image_size, channels, step)
+    names = [str(number) for number in range(scorer.classes)] if classes is None else classes
+    return replace(Defense.build(scorer, rule, patch, names), name=type(network).__name__)
+
+
+def load(name: str | Path, device: str | torch.device | None = None, network: nn.Module | None = None) -> Defense:
+    """A shipped model, or a folder, as a defense with the rule and threat on its card; on the CPU by default.
+
+    A defense of your own network is loaded with that `network`, which gets the stored weights: a card never makes
+    Python import or run anything.
+    """
+    folder = model_folder(name)
+    scorer, found = load_scorer(folder, network)
     scorer.to(find_device(device))
     try:
-        return Defense.build(scorer, found["rule"], found["patch"], found["classes"], card=found)
+        built = Defense.build(scorer, found["rule"], found["patch"], found["classes"], card=found)
+        return replace(built, name=folder.name)
     except (KeyError, TypeError) as error:
         raise UsageError(
             f"Rule, patch or classes in config.json are missing or wrong ({error}). Copy the model again."

@@ -318,7 +318,7 @@ def test_networks_without_a_score_map_are_refused() -> None:
     with pytest.raises(UsageError, match=r"The network cannot be traced by torch\.export"):
         wrap(Moody(), 4)
     with pytest.raises(
-        UsageError, match=r"Image size and channels must be whole numbers of at least 1, but are .0, 4. and 3"
+        UsageError, match=r"Image size and channels must be whole numbers of at least 1, but are \(0, 4\) and 3"
     ):
         wrap(Flat(), (0, 4))
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bagcert.attacks import AttackSettings
+from bagcert.cli.network import OwnNetwork, own_network
 from bagcert.cli.output import continued, counted, report_unsound, rows_path
 from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.defense import load
@@ -50,11 +51,12 @@ def attack(
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
+    network: OwnNetwork = None,
 ) -> None:
     begun = time.monotonic()
     settings = AttackSettings(steps, step_size, restarts, places, sweep, paper_place, fixed_target, seed)
-    defense = against(load(model, find_device(device, usual_device())), patch, masks, rule)
-    dataset = fitting_dataset(data or defense.card["data"]["name"], defense, data_dir)
+    defense = against(load(model, find_device(device, usual_device()), own_network(network)), patch, masks, rule)
+    dataset = fitting_dataset(data, defense, data_dir)
     source = dataset.split(split)
     header = {**describe(model, defense, dataset, split), "images": min(limit or len(source), len(source))}
     path = rows_path(out) if out is not None else usual_path(attack_header(header, defense, settings))

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from bagcert.audit import audit as audit_program
 from bagcert.audit.report import to_object, to_page
+from bagcert.cli.network import OwnNetwork, own_network
 from bagcert.defense import load
 from bagcert.files import write_atomically
 from bagcert.program import Program, device_name, versions
@@ -32,10 +33,12 @@ def audit(
     images: Annotated[int, typer.Option(help="number of clean test images to start from", min=2)] = 16,
     out: Annotated[Path, typer.Option(help="HTML page to write")] = Path("audit.html"),
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
+    data: Annotated[str | None, typer.Option(help="data set or folder; default: the model's training data")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
+    network: OwnNetwork = None,
 ) -> None:
-    defense = load(model, device)
-    source = fitting_dataset(defense.card["data"]["name"], defense, data_dir).split("test")
+    defense = load(model, device, own_network(network))
+    source = fitting_dataset(data, defense, data_dir).split("test")
     clean = next(source.batches(images, "cpu")).images
     # An exported graph takes batches as they come; torch runs batches of the defense's size.
     batch = 0 if backend == "onnx" else defense.batch_size

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bagcert.cli.network import OwnNetwork, own_network
 from bagcert.cli.output import continued, counted, rows_path, show_certified
 from bagcert.defense import load
 from bagcert.distributed import joined_world
@@ -47,11 +48,12 @@ def certify(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
+    network: OwnNetwork = None,
 ) -> None:
     begun = time.monotonic()
     with joined_world() as world:
-        defense = load(model, find_device(device, world.device))
-        dataset = fitting_dataset(data or defense.card["data"]["name"], defense, data_dir)
+        defense = load(model, find_device(device, world.device), own_network(network))
+        dataset = fitting_dataset(data, defense, data_dir)
         source = dataset.split(split)
         sets = [read_masks(path, defense.threat.image_size) for path in masks or []]
         patches = [*(patch or []), *map(str, sets)] or [str(defense.card["patch"])]

@@ -54,7 +54,7 @@ def demo(
     scene = find_scene(console, out, data_dir)
     defense = load(scene.model, usual_device())
     patch, rule = str(defense.card["patch"]), str(defense.card["rule"])
-    dataset = fitting_dataset(defense.card["data"]["name"], defense, data_dir)
+    dataset = fitting_dataset(None, defense, data_dir)
     source = dataset.split("test")
     header = describe(scene.model, defense, dataset, "test")
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from bagcert.cli.network import OwnNetwork, own_network
 from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.defense import load
 from bagcert.errors import UsageError
@@ -24,13 +25,14 @@ def export(
     uncertain: Annotated[
         float, typer.Option(help="guard band: votes whose logit is this close to 0 are uncertain", min=0)
     ] = 0.0,
+    network: OwnNetwork = None,
 ) -> None:
     need_onnx()
     from bagcert.onnx.export import export_defense
 
     if out.suffix != ".onnx":
         raise UsageError(f"The name of --out must end in .onnx, but is {out}.")
-    defense = against(load(model), patch, masks, rule)
+    defense = against(load(model, network=own_network(network)), patch, masks, rule)
     guard = GuardBand(slack, uncertain)
     digest = defense.card["weights_sha256"]
     origin = {"model": Path(model).name, "weights_sha256": digest, "bagcert": versions()["bagcert"]}

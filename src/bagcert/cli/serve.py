@@ -11,12 +11,14 @@ import torch
 import typer
 from torch import Tensor
 
+from bagcert.cli.network import OwnNetwork, own_network
 from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.data import cifar10, load_dataset
 from bagcert.data.base import data_folder
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.program import Program, versions
+from bagcert.rows.header import own_data
 from bagcert.server import need_serving
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def serve(
     ] = "torch",
     threads: Annotated[int | None, typer.Option(help="threads of the model; default: one per core", min=1)] = None,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets, for samples")] = None,
+    network: OwnNetwork = None,
 ) -> None:
     need_serving()
     import uvicorn
@@ -66,11 +69,11 @@ def serve(
     if threads is not None:
         torch.set_num_threads(threads)
     with listen(host, port) as listening:  # first: connections wait while the model loads, instead of being refused
-        defense = against(load(model), patch, masks, rule)
+        defense = against(load(model, network=own_network(network)), patch, masks, rule)
         defense.check()
         about = {"weights_sha256": str(defense.card["weights_sha256"]), "version": versions()["bagcert"]}
         served = Model(Path(model).name, defense, Program(backend, batch=defense.batch_size), about)
-        app = build_app(served, sample_pictures(str(defense.card["data"]["name"]), served, data_dir), token=token)
+        app = build_app(served, sample_pictures(own_data(defense), served, data_dir), token=token)
         announce(served, listening, open_to_all=token is None)
         with suppress(KeyboardInterrupt):  # uvicorn raises it again once everything is answered
             uvicorn.Server(uvicorn.Config(app, **SETTINGS)).run(sockets=[listening])
@@ -94,10 +97,12 @@ def listen(host: str, port: int) -> socket.socket:
         raise UsageError(f"Cannot listen on {host}:{port}: {reason}. Choose another --port.") from error
 
 
-def sample_pictures(data: str, served: "Model", data_dir: Path | None) -> "list[Sample]":
+def sample_pictures(data: str | None, served: "Model", data_dir: Path | None) -> "list[Sample]":
     """Test images of the model's data set, from all classes, if it is on this machine; else drawn ones."""
     from bagcert.server.samples import COUNT, Sample, drawn_samples
 
+    if data is None:
+        return drawn_samples(served.image_size, served.channels)
     try:
         images, labels, classes = first_images(data, LOOKED_AT, data_dir)
     except UsageError:

@@ -52,8 +52,17 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
     return {"name": dataset.name, "digest": dataset.digest, **framing}
 
 
-def fitting_dataset(name: str, defense: Defense, data_dir: Path | None) -> Dataset:
-    """The data set, refused if its images or classes are not those of the model."""
+def own_data(defense: Defense) -> str | None:
+    """The data set that a model was trained on; None if its card names none."""
+    data = defense.card.get("data")
+    return str(data["name"]) if data else None
+
+
+def fitting_dataset(name: str | None, defense: Defense, data_dir: Path | None) -> Dataset:
+    """The data set, by default the model's own, refused if its images or classes are not those of the model."""
+    name = name or own_data(defense)
+    if name is None:
+        raise UsageError("The card of this model names no data. Add --data with a data set or a folder.")
     height, width = defense.threat.image_size
     dataset = load_dataset(name, data_dir, FolderSettings(defense.framing))
     if dataset.classes != defense.classes:

@@ -91,6 +91,10 @@ class NetworkConfig(ABC):
     def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "BuiltScorer":
         """The scorer, with random weights, for images of this size and data with this mean and deviation."""
 
+    def handed(self, network: nn.Module) -> "NetworkConfig":
+        """The same config, which builds its scorer around a network of the caller's own."""
+        raise UsageError("This model has a network of ours, which its card describes. Leave out your own network.")
+
 
 class BuiltScorer(Scorer):
     """A scorer that its config rebuilds: what training makes, and what a run folder holds."""

@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bagcert.config import read_choice, write_config
 from bagcert.errors import UsageError
-from bagcert.files import read_json, read_tensors, sha256
+from bagcert.files import pack_tensors, read_json, read_tensors, sha256, write_atomically, write_json
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.base import BuiltScorer, NetworkConfig
 from bagcert.scorers.cleanser import CleanserConfig
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.interval import IntervalConfig
 from bagcert.scorers.residual import ResidualConfig
+from bagcert.scorers.wrapped import OwnConfig
 
 # What a [network] table without a name means: the network of the paper.
 DEFAULT_NETWORK = "residual"
@@ -25,6 +26,7 @@ NETWORKS: dict[str, type[NetworkConfig]] = {
     AblationConfig.name: AblationConfig,
     CleanserConfig.name: CleanserConfig,
     IntervalConfig.name: IntervalConfig,
+    OwnConfig.name: OwnConfig,
 }
 
 
@@ -90,6 +92,7 @@ def per_output(scale: Tensor, value: Tensor) -> Tensor:
 
 
 FORMAT = "bagcert-run-1"
+OWN = "module."  # before the names of the weights of a network of the caller's own
 MOST_SIDE = 2**12  # pixels of an image
 WEIGHTS, CONFIG, CHECKPOINT = "weights.safetensors", "config.json", "checkpoint.safetensors"
 
@@ -131,8 +134,11 @@ def outline(network: NetworkConfig, image_size: tuple[int, int]) -> BuiltScorer:
         return network.build(image_size, mean=(0.0,), std=(1.0,))
 
 
-def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
-    """A saved scorer, on the CPU, in evaluation mode, and its config.json. Incomplete files are refused."""
+def load_scorer(folder: Path, network: nn.Module | None = None) -> tuple[BuiltScorer, dict[str, Any]]:
+    """A saved scorer, on the CPU, in evaluation mode, and its config.json. Incomplete files are refused.
+
+    A network of the caller's own gets the stored weights before it is traced.
+    """
     weights, config = folder / WEIGHTS, folder / CONFIG
     if not config.is_file() or not weights.is_file():
         more = " Its training is not finished: bagcert train ... --resume" if (folder / CHECKPOINT).exists() else ""
@@ -144,11 +150,35 @@ def load_scorer(folder: Path) -> tuple[BuiltScorer, dict[str, Any]]:
         )
     if card.get("weights_sha256") != sha256(weights.read_bytes()):
         raise UsageError(f"The weights in {weights} do not have the SHA-256 in config.json. Copy the model again.")
-    network, size = read_scorer_table(card.get("scorer"))
+    built, size = read_scorer_table(card.get("scorer"))
     tensors = restored(read_tensors(weights)[0])
-    expected = {name: value.shape for name, value in outline(network, size).state_dict().items()}
-    if expected != {name: value.shape for name, value in tensors.items()}:
-        raise UsageError(f"The tensors in {weights} are not those of the network in config.json. Copy the model again.")
-    scorer = network.build(size, mean=(0.0,), std=(1.0,))
+    if network is None:
+        fitting(outline(built, size), tensors, "in config.json")
+    else:
+        built = built.handed(network)
+        own = {name.removeprefix(OWN): value for name, value in tensors.items()}
+        network.load_state_dict(fitting(network, own, "you hand over"))
+    scorer = built.build(size, mean=(0.0,), std=(1.0,))
     scorer.load_state_dict(tensors)
     return scorer.eval(), card
+
+
+def fitting(module: nn.Module, tensors: Mapping[str, Tensor], which: str) -> Mapping[str, Tensor]:
+    """The tensors, refused unless they have the names and shapes of the module's."""
+    expected = {name: value.shape for name, value in module.state_dict().items()}
+    found = {name: value.shape for name, value in tensors.items()}
+    if expected != found:
+        odd = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        raise UsageError(
+            f"The tensors in {WEIGHTS} are not those of the network {which}: they differ in '{odd[0]}'. "
+            "Use the network and the files that were saved together."
+        )
+    return tensors
+
+
+def save_scorer(folder: Path, scorer: BuiltScorer, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write weights and card. The card comes last and holds the weights' SHA-256: without a card, no finished run."""
+    content = pack_tensors(weights, {})
+    write_atomically(folder / WEIGHTS, content)
+    card = {"format": FORMAT, "weights_sha256": sha256(content), "scorer": scorer_table(scorer), **facts}
+    write_json(folder / CONFIG, card)

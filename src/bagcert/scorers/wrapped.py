@@ -1,39 +1,80 @@
 """Bring your own network: it is traced, the trace is checked and run, and its scores become integers."""
 
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from bagcert.errors import UsageError
-from bagcert.scorers.base import Scorer
+from bagcert.scorers.base import BuiltScorer, NetworkConfig
 from bagcert.scorers.steps import score_step
-from bagcert.tensors import Images
+from bagcert.tensors import Images, Scores
 from bagcert.threats.footprint import IntOrPair, pair
 from bagcert.threats.probe import check_footprint, check_traced, copied
 from bagcert.threats.tracing import example_weight, trace
 
 
-class WrappedScorer(Scorer):
+@dataclass(frozen=True)
+class OwnConfig(NetworkConfig):
+    """A network of the caller's own. A card names no code, so the caller hands the network over again to load it."""
+
+    name: ClassVar[str] = "own"
+    classes: int = 10
+    channels: int = 3
+    step: str = "logits"
+    network: ClassVar[nn.Module | None] = None  # what the caller handed over
+
+    def __post_init__(self) -> None:
+        if min(self.classes - 1, self.channels) < 1:
+            raise UsageError("The network must have at least 2 classes and 1 channel, but has fewer.")
+        score_step(self.step)
+
+    def handed(self, network: nn.Module) -> "OwnConfig":
+        config = replace(self)
+        object.__setattr__(config, "network", network)  # no field: a card holds numbers and names, never a network
+        return config
+
+    def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "WrappedScorer":
+        """The network, traced, with the weights it has; it takes pixels in [0, 1] and brings its own normalization."""
+        if self.network is None:
+            raise UsageError(
+                "This model has a network of your own, which no file holds. "
+                "Hand it over: load(folder, network=...) or --network MODULE:FUNCTION."
+            )
+        scorer = wrap(self.network.eval(), image_size, self.channels, self.step)
+        if scorer.classes != self.classes:
+            raise UsageError(
+                f"The network must score {self.classes} classes, but scores {scorer.classes}. "
+                "Change its last layer, or hand over another one."
+            )
+        scorer.train()
+        return scorer
+
+
+class WrappedScorer(BuiltScorer):
     """Any network from images [b c h w] to scores [b k i j] whose layers keep positions apart."""
 
-    channels: int
-    classes: int
+    config: OwnConfig
 
     def __init__(self, module: nn.Module, image_size: tuple[int, int], channels: int, step: str) -> None:
         super().__init__()
         self.module = module
-        self.channels = channels
         self.step = score_step(step)
-        self._trace(image_size)
-        self.footprint, self.classes = self.traced.footprint, self.traced.classes
+        self._trace(image_size, channels)
+        self.footprint = self.traced.footprint
+        self.config = OwnConfig(self.traced.classes, channels, step)
 
-    def _trace(self, image_size: tuple[int, int]) -> None:
+    def _trace(self, image_size: tuple[int, int], channels: int) -> None:
         # A copy is traced: code that keeps what it is given would keep what tracing gives it.
-        self.traced = trace(copied(self.module), image_size, self.channels)
-        check_traced(self.module, self.traced, self.channels)
-        check_footprint(self.module, self.traced.footprint, self.channels)
+        self.traced = trace(copied(self.module), image_size, channels)
+        check_traced(self.module, self.traced, channels)
+        check_footprint(self.module, self.traced.footprint, channels)
+
+    def forward(self, images: Images) -> Scores:
+        """In training by the network's own code, in its own mode; else by the traced operations."""
+        return self.step.soft(self.module(images)) if self.training else super().forward(images)
 
     def logits(self, images: Images) -> Tensor:
         scores: Tensor = self.traced(self.module, images.clone())  # operations that write into views get their own
@@ -44,7 +85,7 @@ class WrappedScorer(Scorer):
         before = form(self.module)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if form(self.module) != before:
-            self._trace(self.footprint.image_size)
+            self._trace(self.footprint.image_size, self.channels)
             if not self.traced.footprint.same(self.footprint):
                 raise UsageError("The network has another footprint after the move. Wrap it again.")
         return self

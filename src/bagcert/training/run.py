@@ -21,11 +21,11 @@ from torch import Tensor
 from bagcert.config import write_config, write_toml
 from bagcert.data.base import Dataset
 from bagcert.errors import UsageError
-from bagcert.files import pack_tensors, read_tensors, remove_parts, sha256, write_atomically, write_json
+from bagcert.files import pack_tensors, read_tensors, remove_parts, write_atomically
 from bagcert.pictures import Framing
 from bagcert.program import device_name, versions
 from bagcert.scorers.base import BuiltScorer
-from bagcert.scorers.weights import CHECKPOINT, CONFIG, FORMAT, WEIGHTS, scorer_table
+from bagcert.scorers.weights import CHECKPOINT, CONFIG, WEIGHTS, save_scorer
 from bagcert.training.recipe import Recipe
 from bagcert.training.trainer import Trainer
 from bagcert.training.validation import Accuracy, defense_of, validate
@@ -70,11 +70,8 @@ class RunFolder:
 
 
 def save_run(folder: RunFolder, scorer: BuiltScorer, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write weights and card. The card comes last and holds the weights' SHA-256: without a card, no finished run."""
-    content = pack_tensors(weights, {})
-    write_atomically(folder.weights, content)
-    card = {"format": FORMAT, "weights_sha256": sha256(content), "scorer": scorer_table(scorer), **facts}
-    write_json(folder.config, card)
+    """Write weights and card, and remove the checkpoint."""
+    save_scorer(folder.path, scorer, weights, facts)
     folder.checkpoint.unlink(missing_ok=True)
 
 
