@@ -117,6 +117,9 @@ def small():
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 10, 1)).eval()
 
+def normed():
+    return nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 10, 1))
+
 def failing():
     raise RuntimeError("no weights here")
 
@@ -181,3 +184,20 @@ def test_a_model_without_data_asks_for_them(
 def test_only_networks_of_the_caller_are_handed_over() -> None:
     with pytest.raises(UsageError, match="This model has a network of ours"):
         ResidualConfig().handed(small())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("saved")
+def test_a_network_is_trained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own code trains, in training mode; what is certified afterwards is the trace with the trained weights."""
+    settings = ["network.channels=1", "schedule.epochs=12", "evaluation.times=1"]
+    options = [word for setting in settings for word in ("--set", setting)]
+    own = ["--network", "my_networks:normed"]
+    assert call(monkeypatch, "train", "digits", *own, "--out", "run", *options) == 0
+    card = json.loads(Path("run/config.json").read_text())
+    assert card["recipe"]["network"] == {"name": "own", "classes": 10, "channels": 1, "step": "logits"}
+    assert card["validation"]["clean"] > 0.3
+    capsys.readouterr()
+    assert call(monkeypatch, "certify", "run", *own, "--split", "validation", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["clean_accuracy"] == card["validation"]["clean"]
+    assert call(monkeypatch, "train", "digits", "--network", "my_networks:number", "--out", "other", *options) == 2

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 
 from bagcert.config import write_config
 from bagcert.scorers.base import BuiltScorer, NetworkConfig
 from bagcert.scorers.weights import NETWORKS, kind_of, read_network
+from bagcert.scorers.wrapped import OwnConfig
 
 SMALL: dict[str, dict[str, object]] = {
     "residual": {"width": 4, "kernels": [3], "shake": False},
@@ -13,6 +15,7 @@ SMALL: dict[str, dict[str, object]] = {
     "ablation": {"kept": [8, 3], "width": 4, "blocks": [1, 1]},
     "cleanser": {"patch": [2, 2], "masks": 2, "width": 4, "blocks": [1, 1]},
     "interval": {"patch": [2, 2], "widths": [4], "strides": [2], "features": 8, "placements": 3},
+    "own": {"step": "sigmoid"},
 }
 
 
@@ -22,7 +25,10 @@ def small(name: str) -> NetworkConfig:
 
 def build(name: str) -> BuiltScorer:
     torch.manual_seed(0)
-    return small(name).build((8, 8), (0.5,), (0.3,))
+    config = small(name)
+    if name == OwnConfig.name:
+        config = config.handed(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 1)))
+    return config.build((8, 8), (0.5,), (0.3,))
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bagcert.attacks import AttackSettings
-from bagcert.cli.network import OwnNetwork, own_network
 from bagcert.cli.output import continued, counted, report_unsound, rows_path
+from bagcert.cli.own_network import OwnNetwork, own_network
 from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.defense import load
 from bagcert.program import find_device, usual_device

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from bagcert.audit import audit as audit_program
 from bagcert.audit.report import to_object, to_page
-from bagcert.cli.network import OwnNetwork, own_network
+from bagcert.cli.own_network import OwnNetwork, own_network
 from bagcert.defense import load
 from bagcert.files import write_atomically
 from bagcert.program import Program, device_name, versions

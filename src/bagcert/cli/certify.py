@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from bagcert.cli.network import OwnNetwork, own_network
 from bagcert.cli.output import continued, counted, rows_path, show_certified
+from bagcert.cli.own_network import OwnNetwork, own_network
 from bagcert.defense import load
 from bagcert.distributed import joined_world
 from bagcert.program import find_device

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bagcert.cli.network import OwnNetwork, own_network
+from bagcert.cli.own_network import OwnNetwork, own_network
 from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.defense import load
 from bagcert.errors import UsageError

@@ -11,7 +11,7 @@ import torch
 import typer
 from torch import Tensor
 
-from bagcert.cli.network import OwnNetwork, own_network
+from bagcert.cli.own_network import OwnNetwork, own_network
 from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.data import cifar10, load_dataset
 from bagcert.data.base import data_folder

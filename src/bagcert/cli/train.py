@@ -4,14 +4,18 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
+from bagcert.cli.own_network import OwnNetwork, own_network
+from bagcert.data.base import derive_seed
 from bagcert.training.loop import RunOptions
 from bagcert.training.loop import train as train_recipe
-from bagcert.training.recipe import load_recipe
+from bagcert.training.recipe import Recipe, load_recipe
 from bagcert.training.run import RunFolder
 from bagcert.training.sync import Stopped
 
@@ -36,12 +40,14 @@ def train(
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="leave out images that cannot be read")] = False,
     seed: Annotated[int, typer.Option(help="seed of all randomness")] = 0,
     final: Annotated[bool, typer.Option("--final", help="train on the validation images too")] = False,
+    network: OwnNetwork = None,
 ) -> None:
     folder = out or Path("runs") / Path(recipe).stem
     order = RunOptions(out=folder, data_dir=data_dir, seed=seed, minutes=minutes, final=final, resume=resume)
     try:
         changes = [*(settings or ()), *([f"data.name={json.dumps(data)}"] if data is not None else [])]
-        train_recipe(load_recipe(recipe, [*changes, *(["data.skip_broken=true"] if skip_broken else [])]), order)
+        changes += ["data.skip_broken=true"] if skip_broken else []
+        train_recipe(chosen_recipe(recipe, changes, network, seed), order)
     except Stopped:
         if os.environ.get("RANK", "0") == "0":
             again = [word for word in sys.argv[1:] if word != "--resume"]
@@ -49,3 +55,14 @@ def train(
         raise typer.Exit(130) from None
     if os.environ.get("RANK", "0") == "0":
         typer.echo(f"wrote {RunFolder(folder).weights}")
+
+
+def chosen_recipe(name: str, changes: list[str], network: str | None, seed: int) -> Recipe:
+    """The recipe with its changes; a network of the caller's own takes the place of the recipe's."""
+    if network is None:
+        return load_recipe(name, changes)
+    recipe = load_recipe(name, ["network.name=own", *changes])
+    torch.manual_seed(derive_seed(seed, "weights"))
+    own = own_network(network)
+    assert own is not None
+    return replace(recipe, network=recipe.network.handed(own))
