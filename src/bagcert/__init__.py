@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from bagcert.attacks.settings import AttackSettings as AttackSettings
     from bagcert.certify import certified_size as certified_size
     from bagcert.certify import certify_scores as certify_scores
+    from bagcert.defending import defend as defend
     from bagcert.defense import Defense as Defense
-    from bagcert.defense import defend as defend
     from bagcert.defense import load as load
     from bagcert.errors import UsageError as UsageError
     from bagcert.rules import Certificate as Certificate
@@ -38,7 +38,7 @@ HOMES = {
     "UsageError": "bagcert.errors",
     "certified_size": "bagcert.certify",
     "certify_scores": "bagcert.certify",
-    "defend": "bagcert.defense",
+    "defend": "bagcert.defending",
     "load": "bagcert.defense",
     "wrap": "bagcert.scorers.wrapped",
 }

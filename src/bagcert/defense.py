@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 from itertools import takewhile
-from math import isnan
 from pathlib import Path
 from typing import Any, overload
 
@@ -22,12 +21,11 @@ from bagcert.pictures.sources import OneFile, Picture, Pictures, frame_pictures,
 from bagcert.program import BATCH_SIZE, Program, find_device, full_batches, versions
 from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
 from bagcert.rules.largest_square import largest_square, squares
-from bagcert.scorers.base import BuiltScorer, Scorer
+from bagcert.scorers.base import Scorer
+from bagcert.scorers.requirements import check_images, check_names
 from bagcert.scorers.weights import CONFIG, load_scorer, save_scorer
-from bagcert.scorers.wrapped import wrap
 from bagcert.tensors import Images, Labels
 from bagcert.threats import Patch, Regions, Threat, parse_threat
-from bagcert.threats.footprint import IntOrPair
 from bagcert.threats.threat import Placement, Size
 
 
@@ -99,24 +97,17 @@ class Defense:
 
     def save(self, folder: str | Path) -> None:
         """Write weights and card to a folder that `load` reads; a network of your own must be handed to it again."""
-        patch, path = str(self.threat), Path(folder)
-        if not isinstance(self.scorer, BuiltScorer):
-            raise UsageError(f"A {type(self.scorer).__name__} cannot be saved. Use bagcert.defend(network).")
-        if (path / CONFIG).exists():
-            raise UsageError(f"{path} holds a model already. Choose another folder.")
-        if type(self.rule).asks is not None or not self.threat.shapes:
-            raise UsageError(
-                f"Rule '{self.rule.name}' against {patch} has no name that a card could hold. "
-                "Save it with .against('5x5', 'two-mask'), and choose rule and threat after loading."
-            )
-        usual = find_rule(self.rule.name).built_for(self.regions).masks_for(self.regions)
-        if not torch.equal(usual.masks(), self.rule.masks_for(self.regions).masks()):
-            raise UsageError(
-                f"The masks of rule '{self.rule.name}' are those of another threat. Save it with .against('{patch}')."
-            )
+        patch, rule = str(self.threat), self.rule.name
+        try:
+            again = self.against(patch, rule)
+        except UsageError as error:
+            raise UsageError(f"A card cannot name this rule or threat ({error}) Save it against others.") from error
+        masks, wanted = (each.rule.masks_for(each.regions).masks() for each in (again, self))
+        if not (torch.equal(again.regions.masks(), self.regions.masks()) and torch.equal(masks, wanted)):
+            raise UsageError(f"The masks of rule '{rule}' are those of another threat. Save .against('{patch}').")
         known = {key: self.card[key] for key in ("data", "framing") if key in self.card}
-        facts = {"classes": list(self.classes), "patch": patch, "rule": self.rule.name, "versions": versions(), **known}
-        save_scorer(path, self.scorer, self.scorer.state_dict(), facts)
+        facts = {"classes": list(self.classes), "patch": patch, "rule": rule, "versions": versions(), **known}
+        save_scorer(Path(folder), self.scorer, self.scorer.state_dict(), facts)
 
     @property
     def device(self) -> torch.device:
@@ -233,7 +224,7 @@ class Defense:
     @torch.no_grad()
     def scores(self, images: Images) -> IntegerScores:
         """The integer scores of images [b c h w] with pixels in [0, 1]."""
-        self._check(images)
+        check_images(images, self.scorer)
         kind = next((each.dtype for each in self.scorer.parameters() if each.is_floating_point()), images.dtype)
         like = torch.empty(0, dtype=kind, device=self.device)
         parts = [
@@ -243,61 +234,6 @@ class Defense:
         scores = torch.cat(parts) if len(parts) > 1 else parts[0]  # with many classes a copy is large
         check_names(self.classes, scores.shape[1])
         return read_scores(scores, self.scorer.step.bounds)
-
-    def _check(self, images: Images) -> None:
-        height, width = self.scorer.footprint.image_size
-        channels = self.scorer.channels
-        fits = images.dim() == 4 and tuple(images.shape[2:]) == (height, width)
-        if not fits or channels not in (None, images.shape[1]):
-            raise UsageError(
-                f"Images must have the shape [images, {channels or 'channels'}, {height}, {width}], but these have "
-                f"{list(images.shape)}. Resize them, or add the missing axes."
-            )
-        if not images.is_floating_point():
-            raise UsageError(f"Images must be floats in 0..1, but these are {images.dtype}. Divide bytes by 255.")
-        if not len(images):
-            raise UsageError(f"The batch has no images: its shape is {list(images.shape)}. Give at least one.")
-        least, most = (float(value) for value in images.aminmax())
-        if isnan(least):
-            raise UsageError("Some pixels are NaN. Give pixels in 0..1; check how the images were made.")
-        if not (least >= 0 and most <= 1):
-            raise UsageError(
-                f"Pixels must lie in 0..1, but these are in {least:g}..{most:g}. "
-                "Divide bytes by 255; do not normalize, the network does that."
-            )
-
-
-def check_names(classes: Sequence[str], outputs: int | None) -> None:
-    """Refuse names that are not one text per class of the network."""
-    if isinstance(classes, str) or not isinstance(classes, Sequence) or any(type(name) is not str for name in classes):
-        raise UsageError(
-            f"Class names must be a list of texts, but are {classes!r:.60}. Write them like ['cat', 'dog']."
-        )
-    if outputs is not None and len(classes) != outputs:
-        raise UsageError(
-            f"The network scores {outputs} classes, but has {len(classes)} class names. "
-            "Give one name per class, in the order of its outputs."
-        )
-
-
-def defend(
-    network: nn.Module,
-    image_size: IntOrPair,
-    classes: Sequence[str] | None = None,
-    patch: Patch = "5x5",
-    rule: str | Rule = "two-mask",
-    *,
-    channels: int = 3,
-    step: str = "logits",
-) -> Defense:
-    """Make a defense of your network, which maps images [b c h w] to scores of its classes at each position [b k i j].
-
-    The network takes pixels in [0, 1] and is in evaluation mode. `wrap` traces and checks it, and says what `step` is.
-    Classes without names are numbered.
-    """
-    scorer = wrap(network, image_size, channels, step)
-    names = [str(number) for number in range(scorer.classes)] if classes is None else classes
-    return replace(Defense.build(scorer, rule, patch, names), name=type(network).__name__)
 
 
 def load(name: str | Path, device: str | torch.device | None = None, network: nn.Module | None = None) -> Defense:

@@ -91,10 +91,10 @@ def test_a_saved_defense_is_not_overwritten(defense: bagcert.Defense, tmp_path: 
 def test_what_a_card_cannot_say_is_not_saved(defense: bagcert.Defense, tmp_path: Path) -> None:
     masks = torch.zeros(1, 12, 12, dtype=torch.bool)
     masks[0, 2:4, 5] = True
-    with pytest.raises(UsageError, match="has no name that a card could hold"):
+    with pytest.raises(UsageError, match=r"A card cannot name this rule or threat \(.*\) Save it against others\."):
         defense.against(masks).save(tmp_path)
     large = defense.scorer.footprint.regions(parse_threat("4x4", (12, 12))).maximal()
-    with pytest.raises(UsageError, match=r"are those of another threat\. Save it with \.against\('2x2'\)"):
+    with pytest.raises(UsageError, match=r"are those of another threat\. Save \.against\('2x2'\)"):
         defense.against(rule=TwoMask(masks=large)).save(tmp_path)
     assert not list(tmp_path.iterdir())
 

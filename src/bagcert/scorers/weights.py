@@ -11,7 +11,7 @@ from bagcert.config import read_choice, write_config
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, read_json, read_tensors, sha256, write_atomically, write_json
 from bagcert.scorers.ablation import AblationConfig
-from bagcert.scorers.base import BuiltScorer, NetworkConfig
+from bagcert.scorers.base import BuiltScorer, NetworkConfig, Scorer
 from bagcert.scorers.cleanser import CleanserConfig
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.interval import IntervalConfig
@@ -176,8 +176,12 @@ def fitting(module: nn.Module, tensors: Mapping[str, Tensor], which: str) -> Map
     return tensors
 
 
-def save_scorer(folder: Path, scorer: BuiltScorer, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+def save_scorer(folder: Path, scorer: Scorer, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Write weights and card. The card comes last and holds the weights' SHA-256: without a card, no finished run."""
+    if not isinstance(scorer, BuiltScorer):
+        raise UsageError(f"No card can describe a {type(scorer).__name__}. Use bagcert.defend(network, image_size).")
+    if (folder / CONFIG).exists():
+        raise UsageError(f"{folder} holds a model already. Choose another folder.")
     content = pack_tensors(weights, {})
     write_atomically(folder / WEIGHTS, content)
     card = {"format": FORMAT, "weights_sha256": sha256(content), "scorer": scorer_table(scorer), **facts}

@@ -1,0 +1,32 @@
+"""From your own network to a defense in one call."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from bagcert.defense import Defense
+from bagcert.rules import Rule
+from bagcert.scorers.wrapped import wrap
+from bagcert.threats import Patch
+from bagcert.threats.footprint import IntOrPair
+
+
+def defend(
+    network: nn.Module,
+    image_size: IntOrPair,
+    classes: Sequence[str] | None = None,
+    patch: Patch = "5x5",
+    rule: str | Rule = "two-mask",
+    *,
+    channels: int = 3,
+    step: str = "logits",
+) -> Defense:
+    """Make a defense of your network, which maps images [b c h w] to scores of its classes at each position [b k i j].
+
+    The network takes pixels in [0, 1] and is in evaluation mode. `wrap` traces and checks it, and says what `step` is.
+    Classes without names are numbered.
+    """
+    scorer = wrap(network, image_size, channels, step)
+    names = [str(number) for number in range(scorer.classes)] if classes is None else classes
+    return replace(Defense.build(scorer, rule, patch, names), name=type(network).__name__)
