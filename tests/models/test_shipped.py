@@ -1,5 +1,6 @@
 """Shipped models: their files, their cards, and their certificates made again on this machine."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,15 @@ def test_the_command_on_the_card_trains_what_the_card_says(name: str) -> None:
     assert words[:2] == ["bagcert", "train"] and words[3:] == ["--final", "--seed", str(facts["seed"])]
     recipe = load_recipe(words[2], [])
     assert write_config(recipe.network).items() >= facts["scorer"]["network"].items()
-    for section in ("loss", "optimizer", "schedule"):
+    for section in ("optimizer", "schedule"):
         assert write_config(getattr(recipe, section)) == facts["recipe"][section]
+    defense = bagcert.load(name)
+    loss = recipe.loss.against(defense.threat, defense.scorer.footprint)
+    trained = {key: getattr(loss, key) for key in facts["recipe"]["loss"] if key != "name"}
+    assert json.loads(json.dumps(trained)) == {
+        key: value for key, value in facts["recipe"]["loss"].items() if key != "name"
+    }
+    assert write_config(recipe.loss)["name"] == facts["recipe"]["loss"]["name"]
     images = 50_000 // recipe.training.batch_size
     assert facts["steps"] == round(recipe.schedule.epochs * images)
 
