@@ -35,6 +35,7 @@ pytestmark = pytest.mark.slow
 TEST = DIGITS.split("test")
 PATCHES = ("1x1", "2x2,1x3", "area:4", "5%")
 EVERYTHING = [Evaluation(patch, rule) for patch in PATCHES for rule in rules_for(views=False)]
+ALERTING = [Evaluation("1x1", "detect"), Evaluation("2x2+1x3", "detect:3"), Evaluation("area:4", "two-mask:2")]
 
 
 def rows_of(run: Path, evaluations: list[Evaluation], images: int = 25) -> Path:
@@ -58,6 +59,48 @@ def test_all_rules_hold(tmp_path: Path, step: str, stride: int) -> None:
     verdict = verify_rows(path, counted.append)
     assert verdict.problems == []
     assert (verdict.images, verdict.certificates, sum(counted)) == (25, 25 * len(EVERYTHING), 25)
+
+
+@pytest.mark.parametrize("step", ["sigmoid", "logits"])
+def test_alerts_hold(tmp_path: Path, step: str) -> None:
+    path = rows_of(save_digit_run(tmp_path / "run", step), [Evaluation("1x1", "two-mask"), *ALERTING], images=96)
+    assert verify_rows(path).problems == []
+    plain, *alerting = ([line for line in lines_of(path) if line["rule"] == rule] for rule in RULES_THERE)
+    assert not any("alert" in line or "detectable" in line for line in plain)
+    told = {(line["alert"], line["detectable"]) for lines in alerting for line in lines}
+    assert {(False, True), (True, False)} <= told and (True, True) not in told
+    assert not any(line["certified"] for lines in alerting[:2] for line in lines)
+    assert len({line["certified_square"] for line in alerting[0]}) > 1
+
+
+RULES_THERE = ["two-mask", *(entry.rule for entry in ALERTING)]
+
+
+@pytest.mark.parametrize("entry", ALERTING, ids=lambda entry: entry.rule)
+def test_wrong_alerts_are_found(tmp_path: Path, entry: Evaluation) -> None:
+    path = rows_of(save_digit_run(tmp_path / "run", "sigmoid"), [entry])
+    edit_lines(path, lambda line: line.update(alert=not line["alert"]), image=3)
+    edit_lines(path, lambda line: line.update(detectable=not line["detectable"]), image=4)
+    edit_lines(path, lambda line: line.update(certified=not line["certified"]), image=5)
+    edit_lines(path, lambda line: line.update(lead=line["lead"] + 1), image=6)
+    found = {problem.image: problem.words for problem in verify_rows(path).problems}
+    assert f"{entry.patch} {entry.rule}: alert " in found[3]
+    assert f"{entry.patch} {entry.rule}: detectable " in found[4]
+    assert "row says otherwise" in found[5] and "lead" in found[6]
+
+
+def test_records_without_their_alerts_and_other_thresholds_are_refused(tmp_path: Path) -> None:
+    path = rows_of(save_digit_run(tmp_path / "run"), ALERTING[:1])
+    edit_meta(path, lambda meta: meta["evaluations"][0].update(rule="every-region:3"))
+    edit_lines(path, lambda line: line.update(rule="every-region:3"))
+    with pytest.raises(UsageError, match="Rule 'every-region:3' in the rows cannot be verified"):
+        verify_rows(path)
+    edit_meta(path, lambda meta: meta["evaluations"][0].update(rule="detect:1"))
+    edit_lines(path, lambda line: line.update(rule="detect:1"))
+    assert any("lead" in problem.words for problem in verify_rows(path).problems)
+    edit_lines(path, lambda line: line.pop("alert"))
+    with pytest.raises(UsageError, match="KeyError: 'alert'"):
+        verify_rows(path)
 
 
 def test_logits_hold(tmp_path: Path) -> None:

@@ -167,3 +167,18 @@ def monotone_lead(
 
     rivals = set(range(len(scores))) - {predicted}
     return min(worst(predicted, region) - worst(rival, region) for region in regions for rival in rivals)
+
+
+def single_lead(scores: Map, predicted: int, mask: Region) -> int:
+    """The least lead of the predicted class over any other outside one mask."""
+    rivals = set(range(len(scores))) - {predicted}
+    return min(total(scores, predicted, mask) - total(scores, rival, mask) for rival in rivals)
+
+
+def alerted(scores: Map, predicted: int, masks: list[Region], above: int) -> bool:
+    """Does another class lead the predicted one by more than that outside some mask?"""
+    return any(
+        total(scores, label, mask) - total(scores, predicted, mask) > above
+        for mask in masks
+        for label in range(len(scores))
+    )

@@ -136,16 +136,16 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a rule misspelt": (
         {"rule": "tow-mask"},
         "Unknown rule 'tow-mask'. Did you mean 'two-mask'? "
-        "Known: every-region, largest-region, masked, monotone, two-mask, unanimous.",
+        "Known: detect, every-region, largest-region, masked, monotone, two-mask, unanimous.",
     ),
     "a rule unheard of": (
         {"rule": "zzz"},
-        "Unknown rule 'zzz'. Known: every-region, largest-region, masked, monotone, two-mask, unanimous.",
+        "Unknown rule 'zzz'. Known: detect, every-region, largest-region, masked, monotone, two-mask, unanimous.",
     ),
     "a rule that is none": (
         {"rule": []},
         "A rule must be a name like 'two-mask' or an object like TwoMask(), but is list. Known names: "
-        "every-region, largest-region, masked, monotone, two-mask, unanimous.",
+        "detect, every-region, largest-region, masked, monotone, two-mask, unanimous.",
     ),
     "monotone by name": (
         {"rule": "monotone"},

@@ -9,6 +9,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.rules import (
     RULES,
+    Detect,
     EveryRegion,
     IntegerScores,
     LargestRegion,
@@ -119,7 +120,7 @@ FULL = Footprint.identity((1, 3)).regions(parse_threat("1x3", (1, 3)))
 
 
 @pytest.mark.parametrize("slack", [0, 2])
-@pytest.mark.parametrize("name", ["largest-region", "every-region", "masked", "two-mask"])
+@pytest.mark.parametrize("name", ["largest-region", "every-region", "masked", "two-mask", "detect:2"])
 def test_the_least_lead_is_that_of_the_certificate(name: str, slack: int) -> None:
     scores, regions, rule = some_scores(3, slack), regions_of("1x2"), find_rule(name)
     certificate = rule.certify(scores, regions)
@@ -140,7 +141,7 @@ def test_the_least_lead_of_the_largest_region_has_no_placement() -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "rule",
-    [LargestRegion(), EveryRegion(), Monotone(trimmed_sum(1)), Masked(), Masked("1/2"), TwoMask()],
+    [LargestRegion(), EveryRegion(), Monotone(trimmed_sum(1)), Masked(), Masked("1/2"), TwoMask(), Detect()],
     ids=lambda rule: rule.name,
 )
 def test_the_largest_square_is_the_last_that_is_certified(rule: Rule, seed: int, slack: int) -> None:
@@ -150,7 +151,7 @@ def test_the_largest_square_is_the_last_that_is_certified(rule: Rule, seed: int,
     covered = range(1, 6 if rule.built else 4)  # with masks no further than they reach
     expected = torch.zeros(6, dtype=torch.int64)
     for side in covered:
-        expected[built.certify(scores, regions_of(f"{side}x{side}")).certified] = side
+        expected[built.proven(built.certify(scores, regions_of(f"{side}x{side}")))] = side
     assert torch.equal(sides, expected)
     assert [side for side, _ in squares(built, FOOTPRINT, CPU)] == list(covered)
 
@@ -179,7 +180,7 @@ def test_known_sides_are_kept_and_a_nested_rule_is_asked_no_more_than_needed(mon
     assert asked == [6, 6, 6], "its bound may fail at one side and hold at a larger one"
 
 
-@pytest.mark.parametrize("rule", [Masked(), TwoMask()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [Masked(), TwoMask(), Detect()], ids=lambda rule: rule.name)
 def test_a_masking_rule_is_built_once_for_one_threat(rule: Rule) -> None:
     small, large = regions_of("1x1"), regions_of("2x2")
     assert not rule.built and rule.masks_for(small) is small and rule.covers(large)
@@ -204,7 +205,7 @@ def test_other_rules_need_no_masks() -> None:
 def test_rules_by_name() -> None:
     assert rules_for(views=False) == ["largest-region", "every-region", "masked", "two-mask"]
     assert rules_for(views=True) == ["unanimous"]
-    assert {*rules_for(False), *rules_for(True), "monotone"} == set(RULES)
+    assert {*rules_for(False), *rules_for(True), "detect", "monotone"} == set(RULES)
     with pytest.raises(UsageError, match="Rule 'unanimous' needs a network of views"):
         Unanimous().need_views(promised=False)
     Unanimous().need_views(promised=True)

@@ -36,8 +36,14 @@ class Attacked:
 
     @property
     def unsound(self) -> Tensor:
-        """Certified images whose class an attack changed, bool [b]: there must be none."""
-        return self.certificate.certified & (self.attacked != self.certificate.predicted)
+        """Certified or detectable images that an attack succeeded on, bool [b]: there must be none."""
+        return protected(self.certificate) & (self.attacked != self.certificate.predicted)
+
+
+def protected(certificate: Certificate) -> Tensor:
+    """The images that no attack may succeed on, bool [b]."""
+    certified, detectable = certificate.certified, certificate.detectable
+    return certified if detectable is None else certified | detectable
 
 
 def attack(
@@ -48,8 +54,8 @@ def attack(
 ) -> Attacked:
     """Attack each image away from its predicted class, at the weakest placements first, until an attempt succeeds.
 
-    Images that are wrong already, by `labels`, are left alone, unless they are certified: a wrong answer may not change
-    either.
+    Images that are wrong already, by `labels` or by an alert, are left alone, unless something is proven about them: a
+    wrong answer may not change either.
     """
     need_goal(defense.rule)
     wanted = settings or AttackSettings()
@@ -61,8 +67,12 @@ def attack(
     certificate = defense.certify_integers(scores)
     chosen = torch.ones_like(certificate.certified)
     if labels is not None:
-        chosen = (certificate.predicted == read_labels(labels, scores).to(device)) | certificate.certified
-    clean = Clean(images, soft_scores(defense, images), scores.values, certificate.predicted)
+        right = certificate.predicted == read_labels(labels, scores).to(device)
+        if certificate.alert is not None:
+            right &= ~certificate.alert
+        chosen = right | protected(certificate)
+    soft = soft_scores(defense, images)
+    clean = Clean(images, soft, scores.values, certificate.predicted, certificate.certified)
     regions = defense.scorer.footprint.regions(defense.threat).maximal().to(device)
     every = wanted.sweep or defense.scorer.alike
     placements = Placements.of(defense.threat, defense.scorer.footprint, every).to(device)
@@ -194,7 +204,8 @@ def start(descent: Descent, attempts: Attempts, placements: Placements, generato
     windows = Windows.around(
         scorer, painted, placements.regions.masks(attempts.place), placements.regions.placements[attempts.place]
     )
-    aim = Aim(clean.predicted[attempts.image], attempts.rival if descent.settings.fixed_target else None)
+    target = attempts.rival if descent.settings.fixed_target else None
+    aim = Aim(clean.predicted[attempts.image], target, scorer.step.unit)
     goal = goal_for(descent.defense.rule, aim, descent.regions)
     pixels = windows.cut(clean.images[attempts.image])
     noise = torch.rand(pixels.shape, generator=generator).to(pixels.device)

@@ -8,7 +8,7 @@ from torch import Tensor
 from bagcert.attacks.goals import Goal
 from bagcert.attacks.settings import Attackable, AttackSettings
 from bagcert.attacks.windows import Windows
-from bagcert.rules import read_scores
+from bagcert.rules import IntegerScores, read_scores
 from bagcert.tensors import Images, Scores
 from bagcert.threats import Regions
 
@@ -21,6 +21,7 @@ class Clean:
     soft: Scores
     fixed: Scores
     predicted: Tensor
+    certified: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,8 @@ class Flips:
 class Descent:
     """Sign steps on the goal's loss, with pixels kept in [0, 1]; at intervals the rule itself is asked.
 
-    An attack is over when the rule gives its image another class. The rule is first asked about the map that the window
-    gives; only its answer on the whole attacked image, run like any other image, counts.
+    An attack is over when the rule gives its image another class and raises no alert. The rule is first asked about the
+    map that the window gives; only its answer on the whole attacked image, run like any other image, counts.
     """
 
     def __init__(self, defense: Attackable, settings: AttackSettings, clean: Clean, regions: Regions) -> None:
@@ -91,7 +92,20 @@ class Descent:
             # While all of these give the class, the view that hides nothing is unanimous about it.
             return (logits.argmax(dim=1) != predicted[:, None, None]).flatten(1).any(dim=1)
         hard = runs.windows.splice(scorer.step.fixed(logits), self.clean.fixed[runs.image])
-        return self.defense.rule.predict(read_scores(hard, scorer.step.bounds), self.regions) != predicted
+        return self.fooled(read_scores(hard, scorer.step.bounds), runs.image)[1]
+
+    def fooled(self, scores: IntegerScores, image: Tensor) -> tuple[Tensor, Tensor]:
+        """The class of each attacked image, and whether it is another one without an alert: int64 and bool [n].
+
+        A certified class may not change at all: there an alert is no excuse.
+        """
+        rule, predicted = self.defense.rule, self.clean.predicted[image]
+        if rule.alert_above is None:
+            attacked = rule.predict(scores, self.regions)
+            return attacked, attacked != predicted
+        found = rule.certify(scores, self.regions, exact=False)
+        assert found.alert is not None
+        return found.predicted, (found.predicted != predicted) & (~found.alert | self.clean.certified[image])
 
     def ask(self, runs: Runs, pixels: Images, hopeful: Tensor) -> None:
         """Record the attacks that change the class of their whole image."""
@@ -100,6 +114,5 @@ class Descent:
             return
         image = runs.image[index]
         whole = runs.windows.select(index).paste(pixels[index], self.clean.images[image])
-        attacked = self.defense.predict(whole)
-        done = attacked != self.clean.predicted[image]
+        attacked, done = self.fooled(self.defense.scores(whole), image)
         self.flips.record(image[done], runs.place[index][done], whole[done], attacked[done])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.rules import EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, Unanimous
+from bagcert.rules import Detect, EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, Unanimous
 from bagcert.rules.masking_rule import second_masks
 from bagcert.rules.rule import own
 from bagcert.tensors import Scores
@@ -25,9 +25,10 @@ class Aim:
 
     predicted: Tensor  # int64 [n]
     target: Tensor | None
+    unit: int = 1  # the integer score that stands for a soft score of 1.0
 
     def select(self, kept: Tensor) -> "Aim":
-        return Aim(self.predicted[kept], None if self.target is None else self.target[kept])
+        return Aim(self.predicted[kept], None if self.target is None else self.target[kept], self.unit)
 
     def lead(self, totals: Tensor) -> Tensor:
         """From totals [n k ...], the lead of the predicted class over the target, or over its closest rival."""
@@ -133,6 +134,35 @@ class TwoMaskGoal(Goal):
         return TwoMaskGoal(aim, self.masks, (~taken).to(scores.dtype).view(*best.shape, *taken.shape[1:]))
 
 
+@dataclass(frozen=True, eq=False)
+class AlertGoal(Goal):
+    """Another class c answers, and no mask gives it away:
+
+        max( loss of the goal against the class alone,  max_m max_d Σ_{outside m} (s_d - s_c) - t ) < 0
+
+    Here c is the target or the closest rival. The first term brings c to the front, the second keeps every other class
+    from leading it by more than t outside any mask.
+    """
+
+    goal: SumGoal | TwoMaskGoal
+    masks: Regions
+    above: int
+
+    @property
+    def every(self) -> int:  # type: ignore[override]
+        return self.goal.every
+
+    def losses(self, scores: Scores) -> Tensor:
+        aim, totals = self.goal.aim, scores.sum(dim=(2, 3))
+        outside = totals[:, :, None] - self.masks.sums(scores)  # n k m
+        behind = outside - own(outside, aim.rival(totals))[:, None]
+        cells = scores.shape[2] * scores.shape[3]
+        return torch.maximum(self.goal.losses(scores), (behind.flatten(1).amax(dim=1) - self.above / aim.unit) / cells)
+
+    def refreshed(self, scores: Scores, kept: Tensor) -> "AlertGoal":
+        return replace(self, goal=self.goal.refreshed(scores, kept))
+
+
 def others(totals: Tensor, classes: Tensor) -> Tensor:
     """Totals [n k ...] with each attack's own class out of the way."""
     index = classes.reshape(-1, *(1,) * (totals.dim() - 1)).expand(-1, 1, *totals.shape[2:])
@@ -165,8 +195,14 @@ def against_masked(rule: Masked, aim: Aim, regions: Regions) -> Goal:
     return MaskedGoal(aim, rule, rule.masks_for(regions))
 
 
-def against_two_mask(rule: Rule, aim: Aim, regions: Regions) -> Goal:
-    return TwoMaskGoal(aim, rule.masks_for(regions))
+def against_two_mask(rule: TwoMask, aim: Aim, regions: Regions) -> Goal:
+    masks = rule.masks_for(regions)
+    goal = TwoMaskGoal(aim, masks)
+    return goal if rule.alert_above is None else AlertGoal(goal, masks, rule.alert_above)
+
+
+def against_detect(rule: Detect, aim: Aim, regions: Regions) -> Goal:
+    return AlertGoal(SumGoal(aim), rule.masks_for(regions), rule.alert_above)
 
 
 GOALS: dict[str, Callable[[Any, Aim, Regions], Goal]] = {
@@ -175,5 +211,6 @@ GOALS: dict[str, Callable[[Any, Aim, Regions], Goal]] = {
     Monotone.name: against_sums,
     Masked.name: against_masked,
     TwoMask.name: against_two_mask,
+    Detect.name: against_detect,
     Unanimous.name: against_views,
 }

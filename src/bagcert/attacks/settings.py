@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor
-
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, IntegerScores, Rule
 from bagcert.scorers import Scorer
@@ -21,7 +19,6 @@ class Attackable(Protocol):
     def rule(self) -> Rule: ...
     @property
     def threat(self) -> Threat: ...
-    def predict(self, images: Images) -> Tensor: ...
     def scores(self, images: Images) -> IntegerScores: ...
     def certify_integers(self, scores: IntegerScores, exact: bool = True) -> Certificate: ...
 

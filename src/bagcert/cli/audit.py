@@ -48,7 +48,7 @@ def audit(
     about = {
         "model": model,
         "patch": str(defense.threat),
-        "rule": defense.rule.name,
+        "rule": defense.rule.written,
         "weights_sha256": defense.card["weights_sha256"],
         "images": len(clean),
         "device": device_name(defense.device),

@@ -17,6 +17,7 @@ from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe, fitting_dataset
 from bagcert.rows.resume import usual_path
 from bagcert.rows.write import Plan, write_rows
+from bagcert.rules import find_rule
 from bagcert.threats.masks_file import read_masks
 
 
@@ -77,7 +78,8 @@ def certify(
 
 def wanted(patches: list[str], rules: list[str]) -> list[Evaluation]:
     """Every rule with every patch, each pair once."""
-    return list(dict.fromkeys(Evaluation(patch.strip(), rule.strip()) for patch in patches for rule in rules))
+    named = [find_rule(rule.strip()).written for rule in rules]
+    return list(dict.fromkeys(Evaluation(patch.strip(), rule) for patch in patches for rule in named))
 
 
 def to_object(rows: Rows, seconds: float) -> dict[str, object]:

@@ -39,4 +39,4 @@ def export(
     graph = export_defense(defense, guard, origin).SerializeToString()
     write_atomically(out, graph)
     size = f"{len(graph) / 2**20:.1f} MiB"
-    typer.echo(f"{out}: {model}, {defense.threat.describe()}, {defense.rule.name}, guard band {guard}, {size}")
+    typer.echo(f"{out}: {model}, {defense.threat.describe()}, {defense.rule.written}, guard band {guard}, {size}")

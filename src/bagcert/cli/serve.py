@@ -82,7 +82,7 @@ def serve(
 def announce(served: "Model", listening: socket.socket, open_to_all: bool) -> None:
     """Print what is served, by which arithmetic, and where."""
     defense, (host, port) = served.defense, listening.getsockname()[:2]
-    typer.echo(f"{served.name}: {defense.threat.describe()}, {defense.rule.name}; scores by {served.program}")
+    typer.echo(f"{served.name}: {defense.threat.describe()}, {defense.rule.written}; scores by {served.program}")
     typer.echo(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
     if open_to_all and not ipaddress.ip_address(host).is_loopback:
         typer.echo("anyone who can reach this address may use it; to require a secret, add --token", err=True)

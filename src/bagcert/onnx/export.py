@@ -54,8 +54,8 @@ class ScoreKind:
 
 def certificate_model(rule: Rule, regions: Regions, kind: ScoreKind) -> onnx.ModelProto:
     """The model that gives what `rule.certify` gives, for images without a problem: the values of OUTPUTS."""
-    if rule.name not in GRAPHS:
-        raise UsageError(f"Rule '{rule.name}' cannot be exported. Choose one of {', '.join(GRAPHS)}.")
+    if rule.name not in GRAPHS or rule.alert_above is not None:
+        raise UsageError(f"Rule '{rule.written}' cannot be exported. Choose one of {', '.join(GRAPHS)}.")
     if rule.masks_for(regions) is not regions:
         raise UsageError("The rule's masks are not built for the threat itself. Use defense.against(patch).")
     graph = Graph(kind.integer(regions.grid[0] * regions.grid[1]))
@@ -139,7 +139,7 @@ def metadata(defense: Defense, guard: GuardBand) -> dict[str, str]:
     return {
         "threat": str(defense.threat),
         "threat_in_words": defense.threat.describe(),
-        "rule": defense.rule.name,
+        "rule": defense.rule.written,
         "classes": json.dumps(list(defense.classes)),
         "guard_band": str(guard),
         "problems": json.dumps(PROBLEMS),

@@ -9,6 +9,7 @@ from bagcert.errors import UsageError
 from bagcert.rows.attacked import AttackRows, read_attack_rows
 from bagcert.rows.certified import Rows, read_rows
 from bagcert.rows.format import ATTACK, Evaluation, read_meta
+from bagcert.rules import detects
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,9 @@ def read_inputs(paths: list[Path]) -> Inputs:
     attacks = [(path, read_attack_rows(path)) for path in paths if kinds[path] == ATTACK]
     if not certified:
         raise UsageError("A report needs at least one file of `bagcert certify`. Add one.")
+    for rows in certified:
+        if any(detects(entry.rule) for entry in rows.results):
+            raise UsageError(f"A report cannot show rows by detect, but {rows.path} holds some. Certify by two-mask.")
     headers = [(rows.path, rows.header) for rows in certified] + [(path, rows.header) for path, rows in attacks]
     for path, header in headers:
         need_facts(path, header)

@@ -33,12 +33,16 @@ class Accuracies:
 
     `clean`: right by the rule's own inference. `certified`: right, and proven to stay so. For "abstain unless
     certified": `answered`, and `answered_correctly`, which is `certified` again: what is answered is what is proven.
+
+    Of a rule that detects, `clean` counts an alert as an error, and proven means detectable. Other rules ignore alerts.
+    `alerted` is the share of images with an alert, right or wrong; None if the rule raises none.
     """
 
     images: int
     clean: float
     certified: float
     answered: float
+    alerted: float | None = None
 
     @property
     def answered_correctly(self) -> float:
@@ -50,9 +54,17 @@ class Accuracies:
         return self.certified / self.answered if self.answered else 1.0
 
 
-def accuracies(certificate: Certificate, labels: Tensor) -> Accuracies:
-    """No label goes into a certificate; it comes in here."""
+def accuracies(certificate: Certificate, labels: Tensor, detection: bool = False) -> Accuracies:
+    """No label goes into a certificate; it comes in here. `detection` says that the rule detects."""
     right = certificate.predicted == labels.to(certificate.predicted.device)
-    shares = (right, right & certificate.certified, certificate.certified)
-    clean, certified, answered = (float(flags.double().mean()) for flags in shares)
-    return Accuracies(len(labels), clean, certified, answered)
+    proven = certificate.certified
+    if detection:
+        assert certificate.alert is not None and certificate.detectable is not None
+        right, proven = right & ~certificate.alert, certificate.detectable
+    clean, certified, answered = (share(flags) for flags in (right, right & proven, proven))
+    alerted = None if certificate.alert is None else share(certificate.alert)
+    return Accuracies(len(labels), clean, certified, answered, alerted)
+
+
+def share(flags: Tensor) -> float:
+    return float(flags.double().mean())

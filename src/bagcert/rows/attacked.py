@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -14,7 +15,8 @@ from bagcert.attacks import Attacked, AttackSettings
 from bagcert.data import Batch, Source
 from bagcert.defense import Defense
 from bagcert.program import at_once
-from bagcert.rows.format import ATTACK, AttackRecord, rows_name
+from bagcert.rows.accuracy import share
+from bagcert.rows.format import ALERTS, ATTACK, AttackRecord, rows_name
 from bagcert.rows.header import describe_scores
 from bagcert.rows.resume import append_records, finish, resume
 from bagcert.rows.table import read_table
@@ -24,36 +26,47 @@ BATCH = {"cpu": 10, "cuda": 1000}  # images; an interrupted call continues at a 
 
 @dataclass(frozen=True, eq=False)
 class AttackRows:
-    """What an attack came to; accuracies are shares of all images. `header` is what the file beside the rows says."""
+    """What an attack came to; accuracies are shares of all images. `header` is what the file beside the rows says.
+
+    If the rule raises alerts, an alert on the clean image is an error, proven means certified or detectable, and an
+    attack that raised one has failed.
+    """
 
     header: dict[str, Any]
     labels: Tensor  # int64 [n]
     predicted: Tensor
     certified: Tensor  # bool [n]
     attacked: Tensor  # int64 [n]: the class under the best attack
+    alert: Tensor | None = None  # bool [n], of the clean image
+    detectable: Tensor | None = None  # bool [n]
+
+    @property
+    def heard(self) -> Tensor:
+        """The images without an alert, bool [n]."""
+        return torch.ones_like(self.certified) if self.alert is None else ~self.alert
+
+    @property
+    def proven(self) -> Tensor:
+        return self.certified if self.detectable is None else self.certified | self.detectable
 
     @property
     def clean_accuracy(self) -> float:
-        return share(self.predicted == self.labels)
+        return share(self.heard & (self.predicted == self.labels))
 
     @property
     def certified_accuracy(self) -> float:
         """No attack can bring the accuracy below this."""
-        return share(self.certified & (self.predicted == self.labels))
+        return share(self.heard & self.proven & (self.predicted == self.labels))
 
     @property
     def attacked_accuracy(self) -> float:
         """This attack has brought the accuracy down to this."""
-        return share(self.attacked == self.labels)
+        return share(self.heard & (self.attacked == self.labels))
 
     @property
     def flips_of_certified(self) -> Tensor:
-        """The certified images whose class changed: every one is a broken proof."""
-        return (self.certified & (self.attacked != self.predicted)).nonzero().flatten()
-
-
-def share(flags: Tensor) -> float:
-    return float(flags.double().mean())
+        """The certified or detectable images that the attack succeeded on: every one is a broken proof."""
+        return (self.proven & (self.attacked != self.predicted)).nonzero().flatten()
 
 
 def write_attack_rows(
@@ -87,7 +100,7 @@ def write_attack_rows(
 
 def attack_header(facts: dict[str, Any], defense: Defense, settings: AttackSettings) -> dict[str, Any]:
     """What the file beside the rows says; patch and rule are those of the defense."""
-    evaluation = {"patch": str(defense.threat), "rule": defense.rule.name}
+    evaluation = {"patch": str(defense.threat), "rule": defense.rule.written}
     attack = {"kind": ATTACK, "attack": asdict(settings), "batch": at_once(BATCH, defense.device)}
     return {**facts, **evaluation, **describe_scores(defense.scorer), **attack}
 
@@ -101,7 +114,8 @@ def to_records(patch: str, rule: str, batch: Batch, attacked: Attacked) -> list[
     certificate = attacked.certificate
     columns = (batch.index, batch.labels, certificate.predicted, certificate.certified, attacked.attacked)
     placements = [None if placement[0] < 0 else placement for placement in attacked.placement.tolist()]
-    rows = zip(*(column.tolist() for column in columns), placements, strict=True)
+    alerts = [flags.tolist() for flags in (certificate.alert, certificate.detectable) if flags is not None]
+    rows = zip(*(column.tolist() for column in columns), placements, *alerts, strict=True)
     return [AttackRecord(patch, rule, *values) for values in rows]
 
 
@@ -124,7 +138,7 @@ def unsound_paths(path: Path, image: int) -> tuple[Path, Path]:
 def read_attack_rows(path: Path, finished: bool = True) -> AttackRows:
     """Rows of an attack; a file that lacks images or is not finished is refused."""
     meta, table = read_table(path, ATTACK, finished)
-    columns = (table[name][:, 0] for name in ("label", "predicted", "certified", "attacked"))
+    columns = (table[name][:, 0] for name in ("label", "predicted", "certified", "attacked", *ALERTS) if name in table)
     return AttackRows(meta.header, *columns)
 
 

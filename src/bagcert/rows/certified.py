@@ -1,6 +1,6 @@
 """Rows of certificates: for each evaluation a certificate over the same images, and the accuracies that follow."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from bagcert.errors import UsageError
 from bagcert.rows.accuracy import Accuracies, accuracies, wilson
 from bagcert.rows.format import CERTIFICATES, Evaluation
 from bagcert.rows.table import Table, read_table
-from bagcert.rules import Certificate
+from bagcert.rules import Certificate, detects, raises_alerts
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Rows:
         return str(self.header["model"])
 
     def accuracies(self, evaluation: Evaluation) -> Accuracies:
-        return accuracies(self.results[evaluation], self.labels)
+        return accuracies(self.results[evaluation], self.labels, detects(evaluation.rule))
 
 
 def read_rows(path: Path, finished: bool = True) -> Rows:
@@ -37,7 +37,10 @@ def read_rows(path: Path, finished: bool = True) -> Rows:
     results, squares = {}, {}
     for place, entry in enumerate(meta.evaluations):
         mine = {name: values[:, place] for name, values in table.items()}
-        results[entry] = to_certificate(path, mine)
+        found = to_certificate(path, mine)
+        if raises_alerts(entry.rule):
+            found = replace(found, alert=mine["alert"], detectable=mine["detectable"])
+        results[entry] = found
         if meta.scores_stored:
             squares[entry] = mine["certified_square"]
     return Rows(path, meta.header, table["label"][:, 0], results, squares)
@@ -73,6 +76,7 @@ def summary(rows: Rows) -> list[dict[str, Any]]:
                 "clean_accuracy": shares.clean,
                 "certified_accuracy": shares.certified,
                 "interval": list(wilson(round(shares.certified * shares.images), shares.images)),
+                **({} if shares.alerted is None else {"alerted": shares.alerted}),
             }
         )
     return table

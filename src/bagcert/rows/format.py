@@ -18,6 +18,7 @@ from typing import Any
 
 from bagcert.errors import UsageError
 from bagcert.files import read_json, read_lines, write_atomically
+from bagcert.rules import raises_alerts
 
 FORMAT, VERSION = "bagcert rows", 1
 CERTIFICATES, ATTACK = "certificates", "attack"
@@ -46,7 +47,10 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One image under one evaluation. The fields after `certified` are there if scores were stored."""
+    """One image under one evaluation.
+
+    The last two fields are there if the rule raises alerts, those between `certified` and them if scores were stored.
+    """
 
     patch: str
     rule: str
@@ -60,11 +64,17 @@ class Record:
     second_placement: Placement | None = None  # of rules with pairs of masks
     certified_square: int | None = None  # the side of the largest one; 0 if there is none
     scores_sha256: str | None = None  # its first 16 digits
+    alert: bool | None = None
+    detectable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AttackRecord:
-    """One image under attack: the class under the best attack, and where its patch sits if it changed the class."""
+    """One image under attack: the class under the best attack, and where its patch sits if it changed the class.
+
+    The last two fields are those of the clean image, there if the rule raises alerts. An attack then counts only if it
+    avoids the alert, unless the class is certified.
+    """
 
     patch: str
     rule: str
@@ -74,6 +84,8 @@ class AttackRecord:
     certified: bool
     attacked: int
     placement: Placement | None
+    alert: bool | None = None
+    detectable: bool | None = None
 
 
 BASIC: dict[str, type] = {"patch": str, "rule": str, "image": int, "label": int, "predicted": int, "certified": bool}
@@ -86,13 +98,16 @@ DETAILS: dict[str, type] = {
     "scores_sha256": str,
 }
 ATTACKED: dict[str, type] = {"attacked": int, "placement": tuple}
+ALERTS: dict[str, type] = {"alert": bool, "detectable": bool}
 
 
 def to_line(record: Record | AttackRecord) -> str:
     """A record as it is written."""
     names = [field.name for field in fields(record)]
     if isinstance(record, Record) and record.lead is None:  # without scores
-        names = list(BASIC)
+        names = [*BASIC, *ALERTS]
+    if record.alert is None:
+        names = [name for name in names if name not in ALERTS]
     return json.dumps({name: getattr(record, name) for name in names}, separators=(",", ":")) + "\n"
 
 
@@ -124,10 +139,10 @@ class Meta:
 
     @property
     def fields(self) -> dict[str, type]:
-        """The fields that each record must have."""
-        if self.kind == ATTACK:
-            return BASIC | ATTACKED
-        return BASIC | DETAILS if self.scores_stored else BASIC
+        """The fields that each record must have; those of alerts if its rule raises any."""
+        more = ATTACKED if self.kind == ATTACK else DETAILS if self.scores_stored else {}
+        alerts = ALERTS if any(raises_alerts(entry.rule) for entry in self.evaluations) else {}
+        return BASIC | more | alerts
 
 
 def rows_name(path: Path) -> str:
@@ -257,10 +272,11 @@ def to_columns(objects: list[dict[str, Any]], types: dict[str, type]) -> Columns
     """The values of each field, refused unless all are of its type."""
     columns: Columns = {}
     for name, wanted in types.items():
-        values = [record[name] for record in objects]
+        missing = [name in ALERTS and not raises_alerts(record["rule"]) for record in objects]
+        values = [None if left_out else record[name] for record, left_out in zip(objects, missing, strict=True)]
         if wanted is tuple:
             values = [None if value is None else to_placement(value) for value in values]
-        elif not set(map(type, values)) <= {wanted}:
+        elif not {type(value) for value, left_out in zip(values, missing, strict=True) if not left_out} <= {wanted}:
             raise ValueError(f"{name} that is no {wanted.__name__}")
         columns[name] = values
     return columns
@@ -276,7 +292,7 @@ def read_records(path: Path, meta: Meta) -> Iterator[Record]:
     """The certificates of a file one by one, in the order of its lines."""
     for columns in read_columns(path, meta):
         for values in zip(*columns.values(), strict=True):
-            yield Record(*values)
+            yield Record(**dict(zip(columns, values, strict=True)))
 
 
 def read_texts(path: Path, most_lines: int = MOST_RECORDS) -> Iterator[str]:

@@ -40,28 +40,33 @@ class Prover:
         """The records of these images; with details if `digests` of their scores are given, else the answers alone."""
         with one_thread():
             certificate = self.defense.certify_integers(scores, exact=bool(digests))
-            answers = (certificate.predicted.tolist(), certificate.certified.tolist())
-            details = self._details(scores, certificate, digests) if digests else ()
+            columns = {"image": numbers, "label": labels}
+            columns |= {name: getattr(certificate, name).tolist() for name in ("predicted", "certified")}
+            columns |= self._details(scores, certificate, digests) if digests else {}
+        if certificate.alert is not None and certificate.detectable is not None:
+            columns |= {"alert": certificate.alert.tolist(), "detectable": certificate.detectable.tolist()}
         patch, rule = self.evaluation.patch, self.evaluation.rule
-        return [Record(patch, rule, *values) for values in zip(numbers, labels, *answers, *details, strict=True)]
+        rows = zip(*columns.values(), strict=True)
+        return [Record(patch, rule, **dict(zip(columns, values, strict=True))) for values in rows]
 
-    def _details(self, scores: IntegerScores, certificate: Certificate, digests: list[str]) -> tuple[list[Any], ...]:
-        """The fields of a record after `certified`."""
+    def _details(self, scores: IntegerScores, certificate: Certificate, digests: list[str]) -> dict[str, list[Any]]:
+        """The fields of a record that come with scores."""
         assert certificate.lead is not None and certificate.weakest_class is not None
         assert certificate.weakest_region is not None
         second = certificate.second_region
-        return (
-            certificate.lead.tolist(),
-            certificate.weakest_class.tolist(),
-            certificate.weakest_region.tolist(),
-            [None] * len(digests) if second is None else second.tolist(),
-            self.sides(scores, certificate.certified).tolist(),
-            digests,
-        )
+        proven = self.defense.rule.proven(certificate)
+        return {
+            "lead": certificate.lead.tolist(),
+            "weakest_class": certificate.weakest_class.tolist(),
+            "weakest_placement": certificate.weakest_region.tolist(),
+            "second_placement": [None] * len(digests) if second is None else second.tolist(),
+            "certified_square": self.sides(scores, proven).tolist(),
+            "scores_sha256": digests,
+        }
 
-    def sides(self, scores: IntegerScores, certified: Tensor) -> Tensor:
+    def sides(self, scores: IntegerScores, proven: Tensor) -> Tensor:
         """The side of the largest certified square, int64 [b]; 0 if there is none. Masks stay those of the rule."""
-        return largest_square(self.defense.rule, scores, self._squares, torch.where(certified, self._inside, 0))
+        return largest_square(self.defense.rule, scores, self._squares, torch.where(proven, self._inside, 0))
 
     @cached_property
     def _squares(self) -> list[tuple[int, Regions]]:

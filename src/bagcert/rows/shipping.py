@@ -10,7 +10,6 @@ from bagcert.data import Dataset
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, sha256, write_atomically, write_json
-from bagcert.rows.accuracy import accuracies
 from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe
@@ -88,8 +87,8 @@ def card_table(path: Path) -> list[dict[str, Any]]:
     """The accuracies of a rows file, one entry per evaluation."""
     rows = read_rows(path)
     table = []
-    for entry, certificate in rows.results.items():
-        shares = accuracies(certificate, rows.labels)
+    for entry in rows.results:
+        shares = rows.accuracies(entry)
         table.append(
             {
                 "patch": entry.patch,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.rows.format import Columns, Meta, kind_command, read_columns, read_meta
+from bagcert.rows.format import ALERTS, Columns, Meta, kind_command, read_columns, read_meta
 
 NOWHERE = (-1, -1, -1, -1)  # in place of a placement that is not there
 
@@ -17,7 +17,10 @@ Table = dict[str, Tensor]  # [images evaluations], of placements [images evaluat
 
 
 def read_table(path: Path, kind: str, finished: bool = True) -> tuple[Meta, Table]:
-    """Every field but the texts; a file that lacks records or is not finished is refused."""
+    """Every field but the texts; a file that lacks records or is not finished is refused.
+
+    Where an evaluation has no alerts, their fields are false.
+    """
     meta = read_meta(path, kind)
     parts: dict[str, list[Tensor]] = {name: [] for name, wanted in meta.fields.items() if wanted is not str}
     images = 0
@@ -25,7 +28,8 @@ def read_table(path: Path, kind: str, finished: bool = True) -> tuple[Meta, Tabl
         count = len(columns["image"]) // len(meta.evaluations)
         images += count
         for name, tensors in parts.items():
-            tensors.append(to_tensor(path, columns[name][: count * len(meta.evaluations)], meta))
+            values = columns[name][: count * len(meta.evaluations)]
+            tensors.append(to_tensor(path, [value is True for value in values] if name in ALERTS else values, meta))
     if images != meta.images or (finished and meta.rows_sha256 is None):
         held = (
             f"all {images} images, but is not finished"

@@ -4,6 +4,7 @@ May import: errors, program, threats.
 """
 
 from bagcert.errors import UsageError, unknown_name
+from bagcert.rules.detect import Detect
 from bagcert.rules.masked import Masked
 from bagcert.rules.monotone import Monotone, capped_sum, trimmed_sum, weighted_sum
 from bagcert.rules.rule import ABSTAIN, Certificate, Rule
@@ -13,12 +14,12 @@ from bagcert.rules.two_mask import TwoMask
 from bagcert.rules.unanimous import Unanimous
 
 RULES: dict[str, type[Rule]] = {
-    rule.name: rule for rule in (LargestRegion, EveryRegion, Masked, TwoMask, Monotone, Unanimous)
+    rule.name: rule for rule in (LargestRegion, EveryRegion, Masked, TwoMask, Detect, Monotone, Unanimous)
 }
 
 
 def find_rule(rule: str | Rule) -> Rule:
-    """A rule by its name with default settings, or the rule given."""
+    """A rule by its name with default settings, `NAME:T` with alerts above a lead of T units, or the rule given."""
     if isinstance(rule, Rule):
         return rule
     if not isinstance(rule, str):
@@ -27,18 +28,35 @@ def find_rule(rule: str | Rule) -> Rule:
             f"A rule must be a name like 'two-mask' or an object like TwoMask(), but is {given}. "
             f"Known names: {', '.join(sorted(RULES))}."
         )
-    if rule not in RULES:
-        raise unknown_name("rule", rule, RULES)
-    kind = RULES[rule]
+    name, colon, above = rule.partition(":")
+    if name not in RULES:
+        raise unknown_name("rule", name, RULES)
+    kind = RULES[name]
     if kind.asks is not None:
         words, argument = kind.asks
-        raise UsageError(f"Rule '{rule}' needs {words}. Pass rule={kind.__name__}({argument}).")
-    return kind()
+        raise UsageError(f"Rule '{name}' needs {words}. Pass rule={kind.__name__}({argument}).")
+    if not colon:
+        return kind()
+    if not (above.isascii() and above.isdigit()):
+        raise UsageError(f"Cannot read the threshold of '{rule}'. Write whole score units, as in {name}:40.")
+    return kind().alerting(int(above))
+
+
+def raises_alerts(rule: str) -> bool:
+    """Does a rule that is written like this raise alerts?"""
+    return ":" in rule or (rule in RULES and RULES[rule].alert_above is not None)
+
+
+def detects(rule: str) -> bool:
+    """Does a rule that is written like this promise the answer or an alert, not the answer itself?"""
+    name = rule.partition(":")[0]
+    return name in RULES and RULES[name].detects
 
 
 def rules_for(views: bool) -> list[str]:
-    """The names that alone make a rule for scores of views, or for any other scores."""
-    return [name for name, kind in RULES.items() if kind.asks is None and kind.needs_views == views]
+    """The names that alone make a rule for scores of views, or for any other scores; of those that prove a class."""
+    named = {name: kind for name, kind in RULES.items() if kind.asks is None and not kind.detects}
+    return [name for name, kind in named.items() if kind.needs_views == views]
 
 
 __all__ = [
@@ -46,6 +64,7 @@ __all__ = [
     "RULES",
     "Bounds",
     "Certificate",
+    "Detect",
     "EveryRegion",
     "IntegerScores",
     "LargestRegion",
@@ -55,7 +74,9 @@ __all__ = [
     "TwoMask",
     "Unanimous",
     "capped_sum",
+    "detects",
     "find_rule",
+    "raises_alerts",
     "read_scores",
     "rules_for",
     "trimmed_sum",

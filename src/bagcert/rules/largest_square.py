@@ -1,4 +1,4 @@
-"""The largest square patch that each image is certified for."""
+"""The largest square patch that each image is certified for, or detectable under if that is what the rule promises."""
 
 from collections.abc import Iterable, Iterator
 
@@ -38,7 +38,7 @@ def largest_square(
         asked = (hopeful & (sides < side)).nonzero().flatten()
         if not len(asked):
             continue
-        proven = rule.certify(scores.part(asked), regions, exact=False).certified
+        proven = rule.proven(rule.certify(scores.part(asked), regions, exact=False))
         sides[asked[proven]] = side
         if nested:
             hopeful[asked[~proven]] = False

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.program import at_once
-from bagcert.rules.rule import Rule
+from bagcert.rules.rule import Rule, own
+from bagcert.rules.scores import IntegerScores
 from bagcert.rules.sums import outside
 from bagcert.threats import Regions
 
@@ -43,6 +44,15 @@ class MaskingRule(Rule):
 
     def need_cover(self, regions: Regions) -> None:
         needed_cover(regions, self.masks_for(regions))
+
+
+def heaviest_mask(scores: IntegerScores, classes: Tensor, masks: Regions) -> Tensor:
+    """The most that one mask takes away from each image's class, counted from the image's least score: int64 [b].
+
+    Counted like that no score is negative, so outside a mask no class has more than its sum.
+    """
+    least = scores.low.flatten(1).amin(dim=1)
+    return masks.sums(own(scores.low, classes) - least[:, None, None]).amax(dim=1).long()
 
 
 def outside_pairs(maps: Tensor, first: Tensor, masks: Regions) -> Tensor:

@@ -25,8 +25,13 @@ class Certificate:
     `certified` says that no attack of the threat changes `predicted`. `lead` is how much of the predicted class's lead
     is proven to survive the worst attack, in score units; an image is certified exactly if it is above 0.
     `weakest_region` is the placement where that bound is lowest (row, column, height, width in pixels),
-    `second_region` the second mask of a rule with pairs, `weakest_class` the rival that comes closest. The last four
-    are None unless asked for; so may be what only some rules have, such as an alert (`each` carries any field along).
+    `second_region` the second mask of a rule with pairs, `weakest_class` the rival that comes closest. These four are
+    None unless asked for.
+
+    A rule that raises alerts fills the last two (`bagcert.rules.alerts`). `alert`: this image raises one. `detectable`:
+    whatever the patch, the class is `predicted` or an alert is raised. An alerted image is not detectable and, against
+    the threat that the masks were built for, not certified. So there are four outcomes: proven, detectable, alerted,
+    neither. Of `detect` nothing is `certified`, since the class may change: there `lead` belongs to `detectable`.
     """
 
     predicted: Tensor  # int64 [b], as all numbers here
@@ -35,6 +40,8 @@ class Certificate:
     weakest_region: Tensor | None = None  # [b 4]
     second_region: Tensor | None = None  # [b 4]
     weakest_class: Tensor | None = None  # [b]
+    alert: Tensor | None = None  # bool [b]
+    detectable: Tensor | None = None  # bool [b]
 
     def answers(self) -> Tensor:
         """Abstain unless certified: the predicted class if it is proven, else ABSTAIN.
@@ -88,7 +95,23 @@ class Rule(ABC):
     asks: ClassVar[tuple[str, str] | None] = None  # what its name alone leaves open: in words, and as an argument
     needs_views: ClassVar[bool] = False  # takes scores of views whose scorer promises that unanimous ones agree
     nested: ClassVar[bool] = True  # of exact scores: what it certifies a threat for, it does for every threat inside
+    detects: ClassVar[bool] = False  # promises the class or an alert, not the class itself
     built: bool = True  # false of a masking rule without masks
+    alert_above: int | None = None  # the lead of another class that raises an alert, in score units; None: no alerts
+
+    @property
+    def written(self) -> str:
+        """As commands and rows write it: its name, with the threshold of its alerts unless that is the usual one."""
+        usual = self.alert_above == type(self).alert_above
+        return self.name if usual else f"{self.name}:{self.alert_above}"
+
+    def alerting(self, above: int) -> "Rule":
+        """The rule with alerts at this threshold."""
+        raise UsageError(f"Rule '{self.name}' raises no alerts. Use detect or two-mask.")
+
+    def proven(self, certificate: Certificate) -> Tensor:
+        """Does what this rule promises hold for each image? Bool [b]."""
+        return certificate.certified
 
     @final
     @torch.no_grad()

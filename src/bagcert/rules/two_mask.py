@@ -1,12 +1,21 @@
 """Double masking on the score map: the class that wins under one mask, whatever second mask is added."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from bagcert.rules.masking_rule import MaskingRule, least_pairs, needed_cover, outside_pairs, pieces, second_masks
+from bagcert.rules.alerts import find_alerts, least_over_rivals, need_threshold
+from bagcert.rules.masking_rule import (
+    MaskingRule,
+    heaviest_mask,
+    least_pairs,
+    needed_cover,
+    outside_pairs,
+    pieces,
+    second_masks,
+)
 from bagcert.rules.rule import Certificate, own, rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.sums import outside, sums
@@ -35,10 +44,20 @@ class TwoMask(MaskingRule):
 
     `every-region` implies this certificate: for |R1| >= |R2| Condition 3.2 gives, on 0/1 votes,
     Σ_{outside both} Δ = Σ_{outside R1} Δ - Σ_{R2 \\ R1} Δ > |R1| - |R2 \\ R1| >= 0.
+
+    With `alert_above` it raises alerts as well (`bagcert.rules.alerts`). They change neither class nor certificate. A
+    certified image raises none under its own masks: a pair may hold the same mask twice, so ŷ wins under every one.
     """
 
     masks: Regions | None = None
+    alert_above: int | None = None
     name: ClassVar[str] = "two-mask"
+
+    def __post_init__(self) -> None:
+        need_threshold(self.alert_above)
+
+    def alerting(self, above: int) -> "TwoMask":
+        return replace(self, alert_above=above)
 
     def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
         """The least Σ Δ outside the region and any second mask; of one `rival` alone in a k-th of the time."""
@@ -67,8 +86,16 @@ class TwoMask(MaskingRule):
             leads = own(remaining, predicted)[:, None] - remaining
         leads = rivals_only(leads, predicted)
         if exact:
-            return exact_certificate(scores, predicted, leads, masks, regions, covers)
-        return Certificate(predicted, decide(scores, predicted, leads, masks, covers))
+            found = exact_certificate(scores, predicted, leads, masks, regions, covers)
+        else:
+            found = Certificate(predicted, decide(scores, predicted, leads, masks, covers))
+        if self.alert_above is None:
+            return found
+        seen = sure = leads.amin(dim=1)
+        if scores.guarded:
+            seen = least_over_rivals(own(remaining, predicted)[:, None] - remaining, predicted)
+        raised, detectable = find_alerts(seen, sure, self.alert_above, covers)
+        return replace(found, alert=raised, detectable=detectable)
 
     def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor | None:
         """The classes whose sum reaches what the plain argmax p keeps outside any two masks: p and few others.
@@ -77,14 +104,15 @@ class TwoMask(MaskingRule):
         scores, loses to p, by its lowest, outside every pair of masks. So it is neither the plain argmax nor ever a
         winner, and no prediction changes without it. If ŷ beats p outside a pair, it beats such a class there too, so
         no certificate changes either. But the lead over it may be the least one: if the lead is asked for, all stay.
+
+        With alerts the class must also trail p by more than t outside every mask. If it leads ŷ there, p leads ŷ by
+        more, so it makes no difference to the alert; if ŷ leads p there by more than t, it leads this class by more.
         """
         if exact:
             return None
         plain = sums(scores.values).argmax(dim=1)
-        least = scores.low.flatten(1).amin(dim=1)
-        mine = own(scores.low, plain) - least[:, None, None]
-        heaviest = self.masks_for(regions).sums(mine).amax(dim=1)
-        floor = sums(mine) - 2 * heaviest + least * mine[0].numel()
+        heaviest = heaviest_mask(scores, plain, self.masks_for(regions))
+        floor = sums(own(scores.low, plain)) - heaviest - heaviest.clamp(min=self.alert_above or 0)
         return sums(scores.high) >= floor[:, None]
 
 

@@ -96,7 +96,7 @@ def certify_routes(service: Service) -> APIRouter:
             found = await service.certify(await service.read([file.file for file in files]))
         return Certified(
             model=model.name,
-            rule=model.defense.rule.name,
+            rule=model.defense.rule.written,
             threat=str(model.defense.threat),
             arithmetic=str(model.program),
             answers=[to_answer(each, scores, wanted) for each in found],

@@ -37,7 +37,7 @@ def info_routes(model: Model, samples: Sequence[Sample], limits: Limits) -> APIR
             width=model.image_size[1],
             channels=model.channels,
             grid=list(defense.scorer.footprint.grid),
-            rule=defense.rule.name,
+            rule=defense.rule.written,
             threat=str(defense.threat),
             threat_in_words=defense.threat.describe(),
             square=defense.square,

@@ -66,5 +66,7 @@ def count(defense: Defense, batch: Batch) -> Tensor:
         scores = defense.scores(batch.images)
     certificate = defense.certify_integers(scores, exact=False)  # whether, not by how much
     right = certificate.predicted == batch.labels
-    proven = right & certificate.certified
+    if defense.rule.detects and certificate.alert is not None:
+        right &= ~certificate.alert
+    proven = right & defense.rule.proven(certificate)
     return torch.stack([torch.ones_like(right).sum(), right.sum(), proven.sum(), (scores.values > 0).sum()])

@@ -13,7 +13,7 @@ from bagcert.errors import UsageError
 from bagcert.rows.accuracy import wilson
 from bagcert.rows.format import CERTIFICATES, Evaluation, Meta, Record, read_meta, read_records
 from bagcert.rows.stored_scores import ScoreFiles, digest
-from bagcert.rows.verify.conditions import CONDITIONS, VIEW_CONDITIONS, Finding
+from bagcert.rows.verify.conditions import CONDITIONS, VIEW_CONDITIONS, Finding, covered, with_alerts
 from bagcert.rows.verify.painted import Masks
 from bagcert.rows.verify.reach import NONE, Floats, Reach, blind_views, field_of, maximal_reach
 
@@ -21,10 +21,11 @@ from bagcert.rows.verify.reach import NONE, Floats, Reach, blind_views, field_of
 def checker_for(header: dict[str, Any], patch: str, rule: str, masks: Masks = NONE) -> "Checker":
     """The checker of this evaluation; scores of views have a rule of their own, which takes no others."""
     known = [*CONDITIONS, *VIEW_CONDITIONS]
-    if rule not in known:
+    name, colon, above = rule.partition(":")
+    if name not in known or (colon and not (above.isdigit() and name in CONDITIONS and CONDITIONS[name].alerts)):
         raise UsageError(f"Rule '{rule}' in the rows cannot be verified. Certify by one of {', '.join(known)}.")
     views = "hidden" in header["footprint"]
-    if rule not in (VIEW_CONDITIONS if views else CONDITIONS):
+    if name not in (VIEW_CONDITIONS if views else CONDITIONS):
         raise UsageError(
             f"Rule '{rule}' does not fit the scores in the rows, which are {'of views' if views else 'not of views'}. "
             f"Only '{', '.join(VIEW_CONDITIONS)}' is for views, and it is for nothing else."
@@ -34,6 +35,8 @@ def checker_for(header: dict[str, Any], patch: str, rule: str, masks: Masks = NO
 
 class Checker(ABC):
     """One patch and one rule."""
+
+    detects = False  # what its rule promises is the class or an alert
 
     def __init__(self, header: dict[str, Any], patch: str, rule: str) -> None:
         self.patch, self.rule, self.footprint = patch, rule, header["footprint"]
@@ -48,8 +51,12 @@ class Checker(ABC):
         found = ["views are unanimous about two classes"] if finding.split else []
         if finding.predicted != claimed:
             found.append(f"predicted {finding.predicted}, row says {claimed}")
-        if (finding.lead > 0) != record.certified:
-            found.append(f"{'certified' if finding.lead > 0 else 'not certified'}, row says otherwise")
+        certified = finding.lead > 0 and not self.detects
+        if certified != record.certified:
+            found.append(f"{'certified' if certified else 'not certified'}, row says otherwise")
+        for words in ("alert", "detectable"):
+            if getattr(finding, words) != getattr(record, words):
+                found.append(f"{words} {getattr(finding, words)}, row says {getattr(record, words)}")
         if record.lead != finding.lead:
             found.append(f"lead {finding.lead}, row says {record.lead}")
         if square > 0 and not self.square_holds(scores, claimed, square, finding):
@@ -71,16 +78,23 @@ class RegionChecker(Checker):
 
     def __init__(self, header: dict[str, Any], patch: str, rule: str, masks: Masks) -> None:
         super().__init__(header, patch, rule)
-        self._condition = CONDITIONS[rule]
+        name, colon, above = rule.partition(":")
+        self._condition = CONDITIONS[name]
+        self.detects = self._condition.detects
+        self._above = int(above) if colon else 0 if self.detects else None
         self._reach = maximal_reach(self.footprint, patch, masks)
         self._squares: dict[int, Reach] = {}
 
     def finding(self, scores: Floats, claimed: int) -> Finding:
-        return self.find(scores, claimed, self._reach)
+        finding = self.find(scores, claimed, self._reach)
+        if self._above is None:
+            return finding
+        return with_alerts(finding, scores, claimed, self._reach, self._reach, self._above)
 
     def find(self, scores: Floats, claimed: int, reach: Reach) -> Finding:
         """Prediction and lead against patches with this reach; masks stay those of the evaluation's own patch."""
-        return self._condition.find(scores, claimed, reach, self._reach, (self.low, self.high))
+        settled = (self._above,) if self.detects else ()
+        return self._condition.find(scores, claimed, reach, self._reach, (self.low, self.high), *settled)
 
     def square_holds(self, scores: Floats, claimed: int, side: int, finding: Finding) -> bool:
         if side > min(self.footprint["image_size"]):
@@ -90,8 +104,8 @@ class RegionChecker(Checker):
         squares = self._squares[side]
         if self._condition.masks and not squares.within(self._reach).any(axis=1).all():
             return False  # larger than the masks
-        if finding.robust is not None:  # each square must lie inside a mask that withstands every second one
-            return bool((squares.within(self._reach) & finding.robust).any(axis=1).all())
+        if finding.robust is not None:  # each square must lie inside a mask under which the proof holds
+            return covered(squares, self._reach, finding.robust)
         return self.find(scores, claimed, squares).lead > 0
 
 
@@ -234,16 +248,22 @@ def check_accuracies(meta: Meta, records: list[Record]) -> Iterator[str]:
     ]:
         yield "accuracies of other evaluations than the header names"
         return
-    right = [record for record in records if record.predicted == record.label]
-    clean = Counter((record.patch, record.rule) for record in right)
-    certified = Counter((record.patch, record.rule) for record in right if record.certified)
+    by_entry: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        by_entry.setdefault((record.patch, record.rule), []).append(record)
     for entry in meta.results:
-        proven = certified[entry["patch"], entry["rule"]]
+        mine = by_entry.get((entry["patch"], entry["rule"]), [])
+        condition = CONDITIONS.get(entry["rule"].partition(":")[0])
+        detects = condition is not None and condition.detects  # then an alert is an error, and proven is detectable
+        right = [each for each in mine if each.predicted == each.label and not (detects and each.alert)]
+        proven = sum(bool(each.detectable if detects else each.certified) for each in right)
         counted: dict[str, Any] = {
-            "clean_accuracy": clean[entry["patch"], entry["rule"]] / meta.images,
+            "clean_accuracy": len(right) / meta.images,
             "certified_accuracy": proven / meta.images,
             "interval": list(wilson(proven, meta.images)),
         }
+        if any(each.alert is not None for each in mine):
+            counted["alerted"] = sum(bool(each.alert) for each in mine) / meta.images
         for key, value in counted.items():
             if not np.allclose(entry.get(key, -1), value, rtol=0, atol=1e-9):
                 yield f"{entry['patch']} {entry['rule']}: {key} {value}, file says {entry.get(key)}"

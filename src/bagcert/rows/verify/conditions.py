@@ -5,7 +5,7 @@ and what is left of the lead of the class that a row *claims* after the worst at
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +23,10 @@ class Finding:
 
     predicted: int
     lead: int
-    robust: Flags | None = None  # [n] two-mask: the masks under which the claimed class wins with every second mask
+    robust: Flags | None = None  # [n] the masks under which the proof holds: of two-mask, with every second mask
     split: bool = False  # unanimous: views are all for different classes, so that no proof holds
+    alert: bool | None = None  # None if the rule raises none
+    detectable: bool | None = None
 
 
 def totals(scores: Floats) -> Floats:
@@ -83,6 +85,37 @@ def two_mask(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: B
     return Finding(consistent.pop() if consistent else int(totals(scores).argmax()), int(least), robust)
 
 
+def with_alerts(finding: Finding, scores: Floats, claimed: int, reach: Reach, masks: Reach, above: int) -> Finding:
+    """The finding with the alert: outside some mask another class leads the claimed one by more than `above`.
+
+    Detectable: each region lies inside a mask outside which the claimed class leads all others by more than that.
+    """
+    leads = single_leads(scores, claimed, masks)
+    alert = bool((leads < -above).any())
+    return replace(finding, alert=alert, detectable=not alert and covered(reach, masks, leads > above))
+
+
+def detect(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: Bounds, above: int = 0) -> Finding:
+    """Plain sums, one mask at a time; the lead counts from the threshold, and an alert leaves the least of all."""
+    leads = single_leads(scores, claimed, masks)
+    alert = bool((leads < -above).any())
+    held = np.where(reach.within(masks), leads, -np.inf).max(axis=1)
+    lead = int(leads.min() if alert else held.min()) - above
+    return Finding(int(totals(scores).argmax()), lead, (leads > above) & (not alert))
+
+
+def single_leads(scores: Floats, claimed: int, masks: Reach) -> Floats:
+    """The lead of the claimed class over the best other one outside each mask, [n]."""
+    outside = totals(scores)[:, None] - masks.inside(scores)  # k n
+    leads: Floats = outside[claimed] - rivals(outside, claimed).max(axis=0)
+    return leads
+
+
+def covered(reach: Reach, masks: Reach, kept: Flags) -> bool:
+    """Does each region lie inside one of the masks that are kept?"""
+    return bool((reach.within(masks) & kept).any(axis=1).all())
+
+
 def unanimous(scores: Floats, claimed: int, blind: Flags, most: int) -> Finding:
     """Views [i j] that are all for one class decide; at each placement one that is blind to it must be for the class.
 
@@ -99,8 +132,10 @@ def unanimous(scores: Floats, claimed: int, blind: Flags, most: int) -> Finding:
 class Condition(NamedTuple):
     """From scores, the claimed class, what the patch reaches, the rule's masks and the scores' bounds to a finding."""
 
-    find: Callable[[Floats, int, Reach, Reach, Bounds], Finding]
+    find: Callable[..., Finding]
     masks: bool = False  # it says nothing of patches that reach beyond a mask
+    alerts: bool = False  # it may be written with a threshold, as in two-mask:40
+    detects: bool = False  # it promises the class or an alert, always has a threshold, and takes it after the bounds
 
 
 # By the names that rules have in rows.
@@ -108,6 +143,7 @@ CONDITIONS = {
     "largest-region": Condition(largest_region),
     "every-region": Condition(every_region),
     "masked": Condition(masked, masks=True),
-    "two-mask": Condition(two_mask, masks=True),
+    "two-mask": Condition(two_mask, masks=True, alerts=True),
+    "detect": Condition(detect, masks=True, alerts=True, detects=True),
 }
 VIEW_CONDITIONS = {"unanimous": unanimous}

@@ -1,0 +1,93 @@
+"""The plain answer or an alert: what one mask at a time can prove."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from bagcert.rules.alerts import find_alerts, held_leads, least_over_rivals, need_threshold
+from bagcert.rules.masking_rule import MaskingRule, heaviest_mask, needed_cover
+from bagcert.rules.rule import Certificate, own, rivals_only
+from bagcert.rules.scores import IntegerScores
+from bagcert.rules.sums import outside, sums
+from bagcert.threats import Regions
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Detect(MaskingRule):
+    """Argmax of the sums, with an alert if outside some mask another class leads it by more than t = `alert_above`.
+
+    Certificate:   Σ_{outside m} Δ_c > t   for all masks m and all c ≠ ŷ
+
+    Whatever the patch, the prediction is ŷ or an alert is raised (`detectable`); `bagcert.rules.alerts` has the proof.
+    The prediction itself may change, so no image is `certified`. No bound on the scores is used.
+
+    `two-mask` implies this certificate for t = 0: a pair may hold the same mask twice.
+    """
+
+    alert_above: int = 0
+    masks: Regions | None = None
+    name: ClassVar[str] = "detect"
+    detects: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        need_threshold(self.alert_above)
+
+    def alerting(self, above: int) -> "Detect":
+        return replace(self, alert_above=above)
+
+    def proven(self, certificate: Certificate) -> Tensor:
+        assert certificate.detectable is not None
+        return certificate.detectable
+
+    def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
+        """What is left of Σ Δ outside the region above the threshold."""
+        leads = own(outside(scores.low, regions), classes)[:, None] - outside(scores.high, regions)
+        return rivals_only(leads.long() - self.alert_above, classes)
+
+    def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
+        return sums(scores.values).argmax(dim=1)
+
+    def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
+        masks = self.masks_for(regions)
+        covers = needed_cover(regions, masks)
+        predicted = self._predict(scores, regions)
+        remaining = outside(scores.values, masks)  # b k n
+        leads = own(remaining, predicted)[:, None] - remaining
+        seen = sure = least_over_rivals(leads, predicted)
+        if scores.guarded:
+            leads = own(outside(scores.low, masks), predicted)[:, None] - outside(scores.high, masks)
+            sure = least_over_rivals(leads, predicted)
+        raised, detectable = find_alerts(seen, sure, self.alert_above, covers)
+        found = Certificate(predicted, torch.zeros_like(raised), alert=raised, detectable=detectable)
+        return replace(found, **self._weakest(leads, sure, raised, regions, covers)) if exact else found
+
+    def _weakest(
+        self, leads: Tensor, sure: Tensor, raised: Tensor, regions: Regions, covers: Tensor | None
+    ) -> dict[str, Tensor]:
+        """Lead, region and rival; of an alerted image those of the mask that leaves least, whatever it covers."""
+        everyone = torch.arange(len(sure), device=sure.device)
+        held, mask = held_leads(sure, covers)
+        place = held.argmin(dim=1)
+        chosen = torch.where(raised, sure.argmin(dim=1), mask[everyone, place])
+        lead, rival = leads[everyone, :, chosen].min(dim=1)
+        return {
+            "lead": lead.long() - self.alert_above,
+            "weakest_region": regions.placements[place],
+            "weakest_class": rival,
+        }
+
+    def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor | None:
+        """The classes whose sum reaches what the plain argmax p keeps outside any mask, less t: p and few others.
+
+        Count from the image's least score, so that nothing is negative. A class with a smaller sum, even by its highest
+        scores, trails p, by its lowest, by more than t outside every mask. So it neither raises the alert nor stands in
+        the way of a proof. But the lead over it may be the least one: if the lead is asked for, all stay.
+        """
+        if exact:
+            return None
+        plain = self._predict(scores, regions)
+        floor = sums(own(scores.low, plain)) - heaviest_mask(scores, plain, self.masks_for(regions)) - self.alert_above
+        return sums(scores.high) >= floor[:, None]
