@@ -30,6 +30,8 @@ class Answer:
     second: Placement | None  # of rules with pairs of masks
     own: OwnPixels
     scores: NDArray[np.int32]  # k i j
+    alert: bool | None = None  # outside some mask another class leads; None if the rule raises no alerts
+    detectable: bool | None = None  # whatever the patch of the threat, the class is this one or an alert is raised
 
     @property
     def proven_patches(self) -> tuple[Size, ...]:
@@ -66,6 +68,12 @@ class Answer:
         """Whether the class is certified and that says something about the picture's own pixels, too."""
         return self.certified and self.threat_original is not None
 
+    @property
+    def outcome(self) -> str:
+        """Proven, detectable, alerted or neither, in the network's pixels."""
+        named = {"proven": self.certified, "alerted": self.alert, "detectable": self.detectable}
+        return next((name for name, holds in named.items() if holds), "neither")
+
     def proven_against(self, patch: Size) -> bool:
         """Whether no patch of this height and width, in the picture's own pixels, can change the class."""
         found = [self.own.patch(proven) for proven in self.proven_patches]
@@ -79,6 +87,8 @@ class Answer:
             "class": self.predicted,
             "name": self.name,
             "certified": self.certified,
+            "alert": self.alert,
+            "detectable": self.detectable,
             "threat": str(self.threat),
             "threat_original": self.threat_original,
             "square": self.square,
@@ -101,6 +111,10 @@ class Answer:
         patch = self.patch_original
         if self.proven:
             return f"{self.name}: no {self.threat_original} patch can change this"
+        if self.alert:
+            return f"{self.name}, with an alert: a patch may have made this"
+        if self.detectable and self.threat_original is not None:
+            return f"{self.name}: no {self.threat_original} patch can change this without an alert"
         smaller = "" if patch is None else f", but no {patch[0]}x{patch[1]} patch can change this"
         return f"{self.name}: not proven{smaller}"
 

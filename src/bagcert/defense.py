@@ -174,7 +174,8 @@ class Defense:
         """What is proven about pictures of these heights and widths, from the scores of their images."""
         found = self.certify_integers(scores)
         assert found.lead is not None and found.weakest_region is not None and found.weakest_class is not None
-        sides = largest_square(self.rule, scores, self._smaller, torch.where(found.certified, self.square, 0))
+        known = torch.where(found.certified, self.square, 0)  # of a rule that detects, no square is ever proven
+        sides = known if self.rule.detects else largest_square(self.rule, scores, self._smaller, known)
         return [
             Answer(
                 name=self.classes[int(found.predicted[number])],
@@ -188,6 +189,8 @@ class Defense:
                 second=None if found.second_region is None else Placement(*found.second_region[number].tolist()),
                 own=OwnPixels(self.framing, original),
                 scores=scores.values[number].cpu().numpy().astype(np.int32),
+                alert=None if found.alert is None else bool(found.alert[number]),
+                detectable=None if found.detectable is None else bool(found.detectable[number]),
             )
             for number, original in enumerate(originals)
         ]

@@ -71,7 +71,7 @@ def attack_picture(model: Model, job: AttackJob) -> AttackResult:
     windows = Windows.around(
         defense.scorer, placements.pixels(index, job.patch.image_size), placements.regions.masks(index), weakest
     )
-    goal = goal_for(defense.rule, Aim(certificate.predicted, None), defense.regions)
+    goal = goal_for(defense.rule, Aim(certificate.predicted, None, defense.scorer.step.unit), defense.regions)
     soft_clean, pixels, only = soft_scores(defense, image), windows.cut(image), torch.zeros(1, dtype=torch.int64)
     taken = 0
     while taken < job.steps:
@@ -80,7 +80,7 @@ def attack_picture(model: Model, job: AttackJob) -> AttackResult:
         soft = windows.splice(defense.scorer.step.soft(logits), soft_clean)
         if taken % goal.every == 0:
             hard = windows.splice(defense.scorer.step.fixed(logits.detach()), scores.values)
-            if winner(defense, hard, soft.detach()) != int(certificate.predicted):
+            if fooled(defense, hard, soft.detach(), int(certificate.predicted)):
                 break
             goal = goal.refreshed(soft.detach(), only)
         (slope,) = torch.autograd.grad(goal.losses(soft).sum(), pixels)
@@ -91,8 +91,12 @@ def attack_picture(model: Model, job: AttackJob) -> AttackResult:
     return AttackResult(painted, Placement(*weakest[0].tolist()), bool(certificate.certified), taken)
 
 
-def winner(defense: Defense, hard: Scores, soft: Scores) -> int:
-    """The class as far as the window shows it. Scores of views that hide something cannot be put together from it."""
+def fooled(defense: Defense, hard: Scores, soft: Scores, predicted: int) -> bool:
+    """Whether the class is another one, without an alert, as far as the window shows it.
+
+    Scores of views that hide something cannot be put together from the window.
+    """
     if defense.scorer.views:
-        return int(soft.mean(dim=(2, 3)).argmax())
-    return int(defense.rule.predict(read_scores(hard, defense.scorer.step.bounds), defense.regions))
+        return int(soft.mean(dim=(2, 3)).argmax()) != predicted
+    found = defense.certify_integers(read_scores(hard, defense.scorer.step.bounds), exact=False)
+    return int(found.predicted) != predicted and not (found.alert is not None and bool(found.alert))

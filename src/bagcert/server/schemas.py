@@ -41,6 +41,13 @@ class Answer(BaseModel):
         description="No patch of `threat`, anywhere in the network's pixels, can change the class; hence none of "
         "`threat_original` in the picture's own pixels"
     )
+    alert: bool | None = Field(
+        description="This picture raises an alert: do not use its class. Null if the served rule raises none. "
+        "An attacker can always provoke an alert"
+    )
+    detectable: bool | None = Field(
+        description="Whatever a patch shows, the class is this one or an alert is raised; null without alerts"
+    )
     threat: str = Field(description="The served threat, in the network's pixels")
     threat_original: str | None = Field(
         description="What `threat` means in the picture's own pixels; null if not even one of them fits into it"
