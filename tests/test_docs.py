@@ -66,13 +66,20 @@ def readers_images(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def an_exported_graph(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     assert call(monkeypatch, "export", "cifar10-small", "--out", "model.onnx") == 0
-    Image.new("RGB", (32, 32), "gray").save("picture.png")
+    Image.new("LA", (100, 37), "gray").save("picture.png")
     return {}
 
 
 def stored_rows(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for path in shipped_models()["cifar10-small"].glob("rows.*"):
         shutil.copy(path, path.name)
+    return {}
+
+
+def photos(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    Path("photos").mkdir()
+    Image.linear_gradient("L").resize((640, 480)).convert("RGB").save("photos/street.png")
+    Image.new("L", (40, 90), "gray").save("photos/gray.png")
     return {}
 
 
@@ -87,12 +94,14 @@ GUIDES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
     "quickstart.md": nothing,
     "rows.md": stored_rows,
     "threats.md": lambda monkeypatch: {},
+    "your-pictures.md": photos,
 }
 
 # Guides for newcomers: their commands run as written, one after another in one folder, with what is at hand there. The
 # words that are added to a command of some name only make it shorter.
 WALKS: dict[str, dict[str, list[str]]] = {
     "quickstart.md": {},
+    "your-pictures.md": {},
 }
 
 

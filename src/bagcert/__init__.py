@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from bagcert.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from bagcert.answers import Answer as Answer
     from bagcert.attacks.settings import AttackSettings as AttackSettings
     from bagcert.certify import certified_size as certified_size
     from bagcert.certify import certify_scores as certify_scores
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. It is imported when it is first asked for: the command line's help needs no torch.
 HOMES = {
+    "Answer": "bagcert.answers",
     "AttackSettings": "bagcert.attacks.settings",
     "Certificate": "bagcert.rules",
     "Defense": "bagcert.defense",

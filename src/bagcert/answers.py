@@ -86,6 +86,7 @@ class Answer:
         return {
             "class": self.predicted,
             "name": self.name,
+            "proven": self.proven,
             "certified": self.certified,
             "alert": self.alert,
             "detectable": self.detectable,

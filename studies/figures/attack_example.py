@@ -10,8 +10,8 @@ from torch import Tensor
 from bagcert.attacks import Attacked
 from bagcert.defense import Defense, card, load
 from bagcert.errors import UsageError
+from bagcert.pictures.panels import outline, reach
 from bagcert.report.drawing import PALETTE, Picture, picture
-from bagcert.report.gallery import outline, reach
 from bagcert.rows.header import fitting_dataset
 from studies.figures.plan import MAIN_PATCH
 from studies.figures.stored_results import Drawn, Stock

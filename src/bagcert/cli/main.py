@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "Train a network whose decisions can be certified",
     "models": "List the shipped models, or show the card of one of them",
     "ship": "Store a run with 8-bit weights, and certify the whole test set in float32 for its card",
+    "predict": "Say what pictures show, and how large a patch, in their own pixels, cannot change that",
     "certify": "Certify a data set: prove for each image that no patch changes its class; "
     "repeat the command to continue it",
     "attack": "Attack images with patches; exit with code 1 if a certified image changes its class, "

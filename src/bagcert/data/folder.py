@@ -16,9 +16,9 @@ from bagcert.data.base import Dataset, Source, check_split, training_positions
 from bagcert.data.stream import FolderSource, decode, default_workers, quiet_fork
 from bagcert.errors import UsageError
 from bagcert.pictures import Framing
+from bagcert.pictures.reading import ENDINGS
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 PARTS = ("train", "val")
 MOST_RESIDENT = 32 * 2**30  # bytes of pixels
 

@@ -1,6 +1,6 @@
 """A defense as one ONNX graph: network, rule and certificate.
 
-May import: defense, errors, rules, scorers, tensors, threats.
+May import: config, defense, errors, rules, scorers, tensors, threats.
 """
 
 from bagcert.errors import need_packages

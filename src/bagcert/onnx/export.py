@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import compose, helper
 
+from bagcert.config import write_config
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.onnx.graph import OPSET, Graph, Value
@@ -138,6 +139,7 @@ def metadata(defense: Defense, guard: GuardBand) -> dict[str, str]:
     step = defense.scorer.step
     return {
         "threat": str(defense.threat),
+        "framing": json.dumps(write_config(defense.framing)),
         "threat_in_words": defense.threat.describe(),
         "rule": defense.rule.written,
         "classes": json.dumps(list(defense.classes)),

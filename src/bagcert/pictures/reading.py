@@ -12,6 +12,7 @@ from bagcert.errors import UsageError, first_line
 
 Pixels = NDArray[np.uint8]  # h w c
 MODES = {1: "L", 3: "RGB"}
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")  # in folders
 # What Pillow raises for files that it cannot read to their end.
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
 
@@ -22,6 +23,7 @@ def upright(picture: Image.Image, channels: int) -> Image.Image:
     The result is a picture of its own, whatever becomes of the file.
     """
     turned = ImageOps.exif_transpose(picture)
+    turned.info.pop("transparency", None)  # otherwise Pillow warns that it is dropped
     if turned.mode.startswith("I"):  # 16-bit gray; Pillow's own conversion would clip at 255
         turned = Image.fromarray((np.asarray(turned).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
     return turned.convert(MODES[channels])

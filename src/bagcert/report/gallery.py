@@ -5,27 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from bagcert.config import read_config
 from bagcert.data import Dataset, FolderSettings, Source, load_dataset
 from bagcert.errors import UsageError
 from bagcert.pictures import Framing
-from bagcert.report.drawing import PALETTE, Picture, picture
+from bagcert.pictures.panels import draw_panels, reach
+from bagcert.report.drawing import Picture, picture
 from bagcert.rows.certified import Rows
 from bagcert.rows.format import Evaluation
 from bagcert.rows.stored_scores import ScoreFiles, scores_folder
 from bagcert.rules import Certificate
 from bagcert.scorers.footprint_table import read_footprint
-from bagcert.threats import Footprint, RegionThreat
-from bagcert.threats.threat import bounding_box
 
 EACH = 2  # images of each kind
-PATCH, REACH, SECOND = PALETTE[5], PALETTE[1], PALETTE[3]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,23 +97,11 @@ def draw_image(number: int, rows: Rows, entry: Evaluation, scores: NDArray[Any],
     pixels = next(iter(source.batches(1, "cpu", start=number))).images[0].permute(1, 2, 0).numpy()
     predicted, rival = int(certificate.predicted[number]), int(certificate.weakest_class[number])
     boxes = places(certificate, number)
+    maps = [(f"predicted: {classes[predicted]}", scores[predicted]), (f"rival: {classes[rival]}", scores[rival])]
+    seen = [reach(read_footprint(rows.header["footprint"]), box) for box in boxes]
 
     def draw() -> Figure:
-        figure = Figure(figsize=(5.0, 2.0), layout="constrained")
-        first, *others = figure.subplots(1, 3)
-        first.imshow(pixels if pixels.shape[2] == 3 else pixels[:, :, 0], cmap="gray", vmin=0, vmax=1)
-        first.set_title(classes[int(rows.labels[number])], fontsize=9)
-        for box, color in zip(boxes, (PATCH, SECOND), strict=False):
-            outline(first, box, color)
-        low, high = scores[[predicted, rival]].min(), max(scores[[predicted, rival]].max(), 1)
-        for ax, label, words in zip(others, (predicted, rival), ("predicted", "rival"), strict=True):
-            ax.imshow(scores[label], cmap="cividis", vmin=low, vmax=high, interpolation="nearest")
-            ax.set_title(f"{words}: {classes[label]}", fontsize=9)
-            for box, color in zip(boxes, (REACH, SECOND), strict=False):
-                outline(ax, reached(rows.header, box), color)
-        for ax in (first, *others):
-            ax.set_axis_off()
-        return figure
+        return draw_panels(pixels, classes[int(rows.labels[number])], maps, boxes, seen)
 
     return picture(f"image-{number}", f"Image {number}", "", draw)
 
@@ -127,20 +110,3 @@ def places(certificate: Certificate, number: int) -> list[list[int]]:
     """The worst placement, and the second one if the rule has pairs."""
     found = (certificate.weakest_region, certificate.second_region)
     return [region[number].tolist() for region in found if region is not None]
-
-
-def reached(header: dict[str, Any], box: list[int]) -> list[int]:
-    """R(l), from what the rows say about the network."""
-    return reach(read_footprint(header["footprint"]), box)
-
-
-def reach(footprint: Footprint, box: list[int]) -> list[int]:
-    """R(l): the rectangle of outputs around everything that a patch at this placement can reach."""
-    mask = torch.zeros(1, *footprint.image_size, dtype=torch.bool)
-    mask[:, box[0] : box[0] + box[2], box[1] : box[1] + box[3]] = True
-    return list(bounding_box(footprint.regions(RegionThreat(mask)).masks()[0]))
-
-
-def outline(ax: Axes, box: list[int], color: str) -> None:
-    top, left, height, width = box
-    ax.add_patch(Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor=color, linewidth=1.6))

@@ -37,6 +37,9 @@ class Answer(BaseModel):
 
     class_index: int | None = Field(alias="class", description="Null if the server abstains, in fail-safe mode only")
     name: str | None = Field(description="Name of the class")
+    proven: bool = Field(
+        description="No patch of `threat_original`, anywhere in the picture's own pixels, can change the class"
+    )
     certified: bool = Field(
         description="No patch of `threat`, anywhere in the network's pixels, can change the class; hence none of "
         "`threat_original` in the picture's own pixels"

@@ -1,0 +1,225 @@
+"""`bagcert predict`: what pictures show, and what no patch on them can change."""
+
+import csv
+import glob
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bagcert.answers import Answer
+from bagcert.cli.threats import MasksOption, PatchOption, against
+from bagcert.defense import Defense, load
+from bagcert.errors import UsageError
+from bagcert.pictures.reading import ENDINGS, read_file
+from bagcert.pictures.sources import frame_one
+from bagcert.program import find_device, usual_device
+
+STDIN = "-"
+COLUMNS = (
+    "picture",
+    "class",
+    "name",
+    "proven",
+    "patch",
+    "weakest",
+    "threat",
+    "threat_original",
+    "lead",
+    "rival",
+    "error",
+)
+
+
+def predict(
+    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    pictures: Annotated[
+        list[str],
+        typer.Argument(metavar="PICTURE...", help="files, folders or patterns like '*.jpg'; -: standard input"),
+    ],
+    patch: PatchOption = None,
+    masks: MasksOption = None,
+    rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="print comma-separated values instead of a table")] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OUT",
+            help="draw each picture with its evidence and weakest place: a .png file, or a folder for several",
+        ),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
+) -> None:
+    if as_json and as_csv:
+        raise UsageError("Choose --json or --csv, not both.")
+    found = expand(pictures)
+    defense = against(load(model, find_device(device, usual_device())), patch, masks, rule)
+    drawings = None if picture is None else drawing_paths(picture, found)
+    lines = list(predictions(defense, found, drawings))
+    if as_json:
+        typer.echo(json.dumps(to_object(model, defense, lines)))
+    elif as_csv:
+        typer.echo(to_csv(lines), nl=False)
+    else:
+        show(defense, lines)
+    wrong = [line for line in lines if line.answer is None]
+    if wrong:
+        raise UsageError(f"Pictures without an answer: {len(wrong)} of {len(lines)}. Leave them out, or repair them.")
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """One picture with its answer, or with the reason why there is none."""
+
+    picture: str
+    answer: Answer | None
+    error: str | None = None
+
+
+def expand(arguments: Sequence[str]) -> list[str]:
+    """Files as they are; of a folder and of a pattern, every picture in it."""
+    found: list[str] = []
+    for argument in arguments:
+        path = Path(argument)
+        if argument != STDIN and path.is_dir():
+            inside = sorted(str(each) for each in path.rglob("*") if each.suffix.lower() in ENDINGS)
+            if not inside:
+                raise UsageError(f"{path} holds no pictures ({' '.join(ENDINGS)}). Name another folder.")
+            found += inside
+        elif argument != STDIN and not path.exists() and glob.has_magic(argument):
+            inside = sorted(each for each in glob.glob(argument, recursive=True) if Path(each).is_file())
+            if not inside:
+                raise UsageError(f"No file matches '{argument}'. Check the pattern.")
+            found += inside
+        else:
+            found.append(argument)
+    return list(dict.fromkeys(found))
+
+
+def drawing_paths(out: Path, found: Sequence[str]) -> list[Path]:
+    """Where each drawing goes: `out` itself for one picture, else files in that folder."""
+    if len(found) == 1 and out.suffix.lower() == ".png":
+        return [out]
+    if out.suffix:
+        raise UsageError(f"The name of --picture must end in .png for one picture, or be a folder, but is {out}.")
+    out.mkdir(parents=True, exist_ok=True)
+    names = ["stdin" if name == STDIN else Path(name).stem for name in found]
+    return [out / f"{number:03}-{name}.png" for number, name in enumerate(names)]
+
+
+def predictions(defense: Defense, found: Sequence[str], drawings: Sequence[Path] | None) -> Iterator[Prediction]:
+    """The predictions in order, one batch of the network at a time. A file that cannot be read costs only itself."""
+    numbered = enumerate(found)
+    while batch := list(islice(numbered, defense.batch_size)):
+        framed, errors, files = {}, {}, {}
+        for number, name in batch:
+            files[number] = io.BytesIO(sys.stdin.buffer.read()) if name == STDIN else Path(name)
+            try:
+                framed[number] = frame_one(files[number], defense.framing)
+            except UsageError as error:
+                errors[number] = str(error)
+        answers: dict[int, Answer] = {}
+        if framed:
+            scores = defense.scores(torch.stack([image for image, _ in framed.values()]))
+            answers = dict(zip(framed, defense.answers(scores, [size for _, size in framed.values()]), strict=True))
+        for number, name in batch:
+            answer = answers.get(number)
+            if drawings is not None and answer is not None:
+                draw(defense, files[number], answer, drawings[number])
+            yield Prediction(name, answer, errors.get(number))
+
+
+def draw(defense: Defense, file: Path | io.BytesIO, answer: Answer, out: Path) -> None:
+    """The picture in its own pixels, and the evidence for the predicted class and its rival."""
+    from bagcert.pictures.panels import SEEN, draw_panels, outline, reach
+
+    if isinstance(file, io.BytesIO):
+        file.seek(0)
+    pixels = np.asarray(read_file(file, 3))
+    placements = [answer.weakest] + ([] if answer.second is None else [answer.second])
+    maps = [
+        (f"evidence for {answer.name}", answer.scores[answer.predicted]),
+        (f"rival: {answer.rival}", answer.scores[defense.classes.index(answer.rival)]),
+    ]
+    figure = draw_panels(
+        pixels,
+        "weakest place" if answer.second is None else "weakest places",
+        maps,
+        [answer.own.source(each) for each in placements],
+        [reach(defense.scorer.footprint, each) for each in placements],
+        height=3.2,
+    )
+    if answer.own.part[2:] != answer.own.original:
+        outline(figure.axes[0], answer.own.part, SEEN, linestyle="dashed")
+    figure.suptitle(str(answer))
+    figure.savefig(out, dpi=160, facecolor="white")
+
+
+def to_object(model: str, defense: Defense, lines: Sequence[Prediction]) -> dict[str, Any]:
+    """What `--json` prints: the answers of the server, each with the name of its picture."""
+    return {
+        "model": model,
+        "rule": defense.rule.name,
+        "threat": str(defense.threat),
+        "arithmetic": str(defense.program),
+        "answers": [
+            {"picture": line.picture, **({"error": line.error} if line.answer is None else line.answer.to_dict())}
+            for line in lines
+        ],
+    }
+
+
+def to_csv(lines: Sequence[Prediction]) -> str:
+    """What `--csv` prints. Patch and weakest place are in the picture's own pixels."""
+    written = io.StringIO()
+    table = csv.DictWriter(written, [*COLUMNS, "error"])
+    table.writeheader()
+    for line in lines:
+        record: dict[str, Any] = {"picture": line.picture, "error": line.error}
+        if line.answer is not None:
+            told = line.answer.to_dict()
+            record |= {key: told[key] for key in COLUMNS if key in told} | cells(line.answer)
+        table.writerow(record)
+    return written.getvalue()
+
+
+def cells(answer: Answer) -> dict[str, str]:
+    """The largest proven patch, and the weakest place as row, column and size, in the picture's own pixels."""
+    patch, place = answer.patch_original, answer.weakest_original
+    return {
+        "patch": "" if patch is None else f"{patch[0]}x{patch[1]}",
+        "weakest": f"{place.height}x{place.width} at {place.row},{place.column}",
+    }
+
+
+def show(defense: Defense, lines: Sequence[Prediction]) -> None:
+    """Print a table; a picture without an answer is a line on stderr."""
+    table = Table("picture", "class", "proven", "largest proven patch", "weakest place", "rival")
+    for line in lines:
+        if line.answer is not None:
+            told, answer = cells(line.answer), line.answer
+            proven = "[green]yes[/green]" if answer.proven else "no"
+            names = escape(line.picture), escape(answer.name)
+            table.add_row(*names, proven, told["patch"] or "none", told["weakest"], escape(answer.rival))
+    console = Console(soft_wrap=True, highlight=False, width=max(100, get_terminal_size().columns))
+    console.print(table)
+    console.print(
+        f"Threat: {defense.threat.describe()}, rule {defense.rule.name}. "
+        "Patches and places: height x width at row,column in each picture's own pixels."
+    )
+    for line in lines:
+        if line.error is not None:
+            typer.echo(line.error, err=True)

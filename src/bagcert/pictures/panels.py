@@ -1,0 +1,64 @@
+"""Three panels: a picture with the weakest placement, and the scores of the predicted class and its closest rival."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from bagcert.threats import Footprint, RegionThreat
+from bagcert.threats.threat import bounding_box
+
+PATCH, REACH, SECOND, SEEN = "#c8504b", "#e0812c", "#b0529f", "#7a7f87"
+Box = Sequence[int]  # row, column, height, width
+
+
+def draw_panels(
+    pixels: NDArray[Any],
+    title: str,
+    maps: Sequence[tuple[str, NDArray[Any]]],
+    boxes: Sequence[Box],
+    reached: Sequence[Box],
+    height: float = 2.0,
+) -> Figure:
+    """The figure, `height` inches high.
+
+    `pixels` [h w c] are bytes or floats in 0..1; `maps` are titles and scores [i j]. `boxes` are the weakest placement
+    on the picture, and the second one if the rule has pairs; `reached` are the outputs that each of them reaches.
+    """
+    figure = Figure(figsize=(2.5 * height, height), layout="constrained")
+    first, *others = figure.subplots(1, 1 + len(maps))
+    first.imshow(
+        pixels if pixels.shape[2] == 3 else pixels[:, :, 0],
+        cmap="gray",
+        vmin=0,
+        vmax=255 if pixels.dtype == "u1" else 1,
+    )
+    first.set_title(title, fontsize=9)
+    for box, color in zip(boxes, (PATCH, SECOND), strict=False):
+        outline(first, box, color)
+    low, high = min(values.min() for _, values in maps), max(1, *(values.max() for _, values in maps))
+    for ax, (words, values) in zip(others, maps, strict=True):
+        ax.imshow(values, cmap="cividis", vmin=low, vmax=high, interpolation="nearest")
+        ax.set_title(words, fontsize=9)
+        for box, color in zip(reached, (REACH, SECOND), strict=False):
+            outline(ax, box, color)
+    for ax in (first, *others):
+        ax.set_axis_off()
+    return figure
+
+
+def reach(footprint: Footprint, box: Box) -> list[int]:
+    """R(l): the rectangle of outputs around everything that a patch at this placement can reach."""
+    mask = torch.zeros(1, *footprint.image_size, dtype=torch.bool)
+    mask[:, box[0] : box[0] + box[2], box[1] : box[1] + box[3]] = True
+    return list(bounding_box(footprint.regions(RegionThreat(mask)).masks()[0]))
+
+
+def outline(ax: Axes, box: Box, color: str, **options: Any) -> None:
+    top, left, height, width = box
+    style = {"fill": False, "edgecolor": color, "linewidth": 1.6, **options}
+    ax.add_patch(Rectangle((left - 0.5, top - 0.5), width, height, **style))

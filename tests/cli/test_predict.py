@@ -1,0 +1,119 @@
+"""`bagcert predict`: files, folders, patterns and standard input; a broken file costs only itself."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bagcert.cli.predict import expand
+from bagcert.errors import UsageError
+from bagcert.pictures import Framing
+from tests.cli.calling import call
+from tests.pictures.test_everywhere import save_small_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_small_run(tmp_path_factory.mktemp("run"), Framing((12, 12), 12)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    random = np.random.default_rng(2)
+    (tmp_path / "more").mkdir()
+    for name, shape, light in (("a.png", (36, 50, 3), 230), ("b.jpg", (12, 12, 3), 5), ("more/c.PNG", (5, 5, 3), 120)):
+        levels = random.integers(max(0, light - 20), light + 20, shape, dtype=np.uint8)
+        Image.fromarray(levels).save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no picture")
+    return tmp_path
+
+
+def test_folders_files_and_patterns_are_expanded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert expand(["."]) == ["a.png", "b.jpg", "more/c.PNG"]
+    assert expand(["b.jpg", "*.png", "-", "**/*.PNG", "b.jpg", "gone.png"]) == [
+        *("b.jpg", "a.png", "-", "more/c.PNG", "gone.png")
+    ]
+    with pytest.raises(UsageError, match=r"No file matches '\*\.tif'\."):
+        expand(["*.tif"])
+    (folder / "[odd].png").write_bytes(b"")  # a file may look like a pattern
+    assert expand(["[odd].png"]) == ["[odd].png"]
+    (folder / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"empty holds no pictures"):
+        expand(["empty"])
+
+
+def test_the_table_says_what_is_proven(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "predict", run, str(folder / "a.png"), str(folder / "b.jpg")) == 0
+    told = capsys.readouterr().out
+    assert "largest proven patch" in told and "4x4" in told and "rule two-mask" in told
+    assert "in each picture's own pixels" in told
+
+
+def test_unreadable_files_cost_only_themselves(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "broken.png").write_bytes((folder / "a.png").read_bytes()[:200])
+    names = [str(folder / name) for name in ("a.png", "broken.png", "gone.png", "b.jpg")]
+    assert call(monkeypatch, "predict", run, *names, "--json") == 2
+    printed = capsys.readouterr()
+    answers = json.loads(printed.out)["answers"]
+    assert [answer["picture"] for answer in answers] == names
+    assert ["error" in answer for answer in answers] == [False, True, True, False]
+    assert answers[2]["error"].endswith("gone.png does not exist.")
+    assert printed.err.strip().endswith("Pictures without an answer: 2 of 4. Leave them out, or repair them.")
+    assert call(monkeypatch, "predict", run, *names) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 3 and "Cannot read the image" in printed.err and "gone.png" not in printed.out
+
+
+def test_values_and_objects_say_the_same(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def printed(option: str) -> str:
+        assert call(monkeypatch, "predict", run, str(folder), option, "--patch", "1x1") == 0
+        return capsys.readouterr().out
+
+    answers: list[dict[str, Any]] = json.loads(printed("--json"))["answers"]
+    rows = list(csv.DictReader(io.StringIO(printed("--csv"))))
+    assert len(rows) == len(answers) == 3
+    for row, answer in zip(rows, answers, strict=True):
+        assert row["picture"] == answer["picture"] and row["name"] == answer["name"] and row["error"] == ""
+        assert row["patch"] == (answer["original"]["patch"] or "") and row["threat"] == "1x1" == answer["threat"]
+        place = answer["original"]["weakest"]
+        assert row["weakest"] == f"{place['height']}x{place['width']} at {place['row']},{place['column']}"
+    assert call(monkeypatch, "predict", run, str(folder), "--json", "--csv") == 2
+    assert "Choose --json or --csv, not both." in capsys.readouterr().err
+
+
+def test_standard_input_is_a_picture(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Piped:
+        buffer = io.BytesIO((folder / "a.png").read_bytes())
+
+    monkeypatch.setattr("sys.stdin", Piped)
+    out = folder / "drawn.png"
+    assert call(monkeypatch, "predict", run, "-", "--json", "--picture", str(out)) == 0
+    (piped,) = json.loads(capsys.readouterr().out)["answers"]
+    assert call(monkeypatch, "predict", run, str(folder / "a.png"), "--json") == 0
+    (named,) = json.loads(capsys.readouterr().out)["answers"]
+    assert {**piped, "picture": None} == {**named, "picture": None}
+    with Image.open(out) as drawn:
+        assert drawn.size[0] > 800
+
+
+def test_several_pictures_are_drawn_into_a_folder(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "predict", run, str(folder), "--picture", str(folder / "out")) == 0
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["000-a.png", "001-b.png", "002-c.png"]
+    assert call(monkeypatch, "predict", run, str(folder), "--picture", str(folder / "out.png")) == 2
+    assert "must end in .png for one picture, or be a folder" in capsys.readouterr().err
