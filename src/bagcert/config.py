@@ -27,6 +27,10 @@ class Key:
 
     def check(self, value: object, where: str) -> None:
         """Refuse a number, or a list with a number, that is out of range."""
+        if isinstance(value, tuple) and any(isinstance(each, tuple) for each in value):
+            for index, each in enumerate(value):
+                self.check(each, f"{where}[{index}]")
+            return
         numbers = [each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, int | float)]
         if not all(self.least <= number <= self.most for number in numbers):
             shown = list(value) if isinstance(value, tuple) else value
@@ -62,9 +66,12 @@ def write_config(config: Any) -> dict[str, Any]:
     """The table of a dataclass: the inverse of `read_config` and `read_choice`. Tuples become lists."""
     table: dict[str, Any] = {"name": config.name} if "name" in typing.get_type_hints(type(config)) else {}
     for key in keys(type(config)):
-        value = getattr(config, key)
-        table[key] = list(value) if isinstance(value, tuple) else value
+        table[key] = _plain(getattr(config, key))
     return table
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def keys(kind: type[Any]) -> dict[str, Key]:

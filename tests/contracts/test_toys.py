@@ -73,8 +73,10 @@ class Bench:
         assert found["flips_of_certified"] == 0
         assert found["certified_accuracy"] <= found["attacked_accuracy"] <= found["clean_accuracy"]
 
-    def verify(self) -> None:
-        assert "all hold" in self.call("verify", str(self.rows))
+    def verify(self) -> str:
+        printed = self.call("verify", str(self.rows))
+        assert "all hold" in printed
+        return printed
 
     def export(self, patch: str = "1x1", rule: str = "every-region") -> None:
         """The graph gives the certificates of the defense."""

@@ -312,6 +312,24 @@ def test_reach_agrees_with_footprints(
     assert sorted(windows.inside(maps)) == sorted(regions.sums(torch.from_numpy(maps).long()[None])[0].tolist())
 
 
+@pytest.mark.parametrize("patch", ["1x1", "2x3", "3x1,1x4", "disk:2"])
+def test_reach_in_several_maps_agrees_with_footprints(patch: str) -> None:
+    size = (6, 7)
+    footprint = Footprint.interleaved([Footprint.centered(field, 1, size, size) for field in (3, 1, 5)])
+    maps = [
+        {"layers": [{"kernel": [field] * 2, "stride": [1, 1], "dilation": [1, 1], "padding": [field // 2] * 2}]}
+        for field in (3, 1, 5)
+    ]
+    table: dict[str, Any] = {"image_size": list(size), "grid": [18, 7], "maps": maps}
+    regions = footprint.regions(parse_threat(patch, size)).maximal()
+    found = maximal_reach(table, patch).masks()
+    assert {mask.tobytes() for mask in found} == {mask.numpy().tobytes() for mask in regions.masks()}
+    with pytest.raises(UsageError, match=r"a grid of \[18, 7\], but its 'layers' give \[12, 7\]\. Certify again\."):
+        maximal_reach({**table, "maps": maps[:2]}, patch)
+    with pytest.raises(UsageError, match=r"names neither layers nor kept\."):
+        maximal_reach({**table, "maps": []}, patch)
+
+
 @pytest.mark.parametrize(
     ("patch", "shapes"), [("2.4%", [(5, 5)]), ("0.4%", [(3, 3)]), ("0.39%", [(2, 2)]), ("100%", [(32, 32)])]
 )

@@ -12,6 +12,7 @@ from bagcert.scorers.wrapped import OwnConfig
 SMALL: dict[str, dict[str, object]] = {
     "residual": {"width": 4, "kernels": [3], "shake": False},
     "ensemble": {"width": 4, "kernels": [3], "shake": False, "members": 2},
+    "mixed": {"width": [[4, 4], [4, 4]], "kernels": [[3], [1]]},
     "ablation": {"kept": [8, 3], "width": 4, "blocks": [1, 1]},
     "cleanser": {"patch": [2, 2], "masks": 2, "width": 4, "blocks": [1, 1]},
     "interval": {"patch": [2, 2], "widths": [4], "strides": [2], "features": 8, "placements": 3},

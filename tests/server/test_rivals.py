@@ -10,6 +10,7 @@ from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.base import NetworkConfig
 from bagcert.scorers.cleanser import CleanserConfig
 from bagcert.scorers.interval import IntervalConfig
+from bagcert.scorers.mixed import MixedConfig
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.server.attacking import AttackJob, attack_picture, parse_patch
 from bagcert.server.limits import Limits
@@ -20,6 +21,7 @@ from tests.server.conftest import INFO, photos, small_model
 KINDS: dict[str, tuple[NetworkConfig, str]] = {
     "strided": (ResidualConfig(classes=3, width=4, kernels=(3, 1), strides=(2, 1), paths=1, shake=False), "two-mask"),
     "masked": (ResidualConfig(classes=3, width=4, kernels=(3,), paths=1, shake=False, step="relu"), "masked"),
+    "mixed": (MixedConfig(classes=3, width=((4, 4), (4, 4)), kernels=((3,), (1,)), mirrored=True), "two-mask"),
     "columns": (AblationConfig(classes=3, kept=(12, 3), width=4, blocks=(1,)), "largest-region"),
     "cleanser": (CleanserConfig(classes=3, patch=(2, 2), masks=3, width=4, blocks=(1,)), "unanimous"),
     "interval": (IntervalConfig(classes=3, widths=(4,), strides=(2,), features=8, patch=(2, 2)), "unanimous"),

@@ -83,6 +83,16 @@ def test_one_map_is_the_rule_itself() -> None:
     assert 0 < found.certified.sum() < 60
 
 
+@pytest.mark.parametrize("fields", [(5, 3), (1, 3, 3)])
+def test_maps_with_their_rows_in_turn_are_the_rule_itself(fields: tuple[int, ...]) -> None:
+    maps, networks = random_maps(60, len(fields)), footprints(*fields)
+    found = certify(maps, networks, PATCH)
+    rows = torch.stack(maps, dim=3).flatten(2, 3)
+    rule = certify_scores(rows, f"{PATCH}x{PATCH}", footprint=Footprint.interleaved(networks), bounds=None)
+    assert torch.equal(found.predicted, rule.predicted) and torch.equal(found.certified, rule.certified)
+    assert 0 < found.certified.sum() < 60
+
+
 def test_no_patch_changes_a_certified_prediction() -> None:
     """Whatever the patch makes of the scores that it reaches, at every placement, border included."""
     fields = (5, 3)

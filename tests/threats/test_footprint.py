@@ -161,6 +161,55 @@ def test_a_branch_inside_another_adds_nothing() -> None:
     assert isinstance(wide.join(start).regions(parse_threat("2x2", (6, 6))), SeparableRegions)
 
 
+class InTurn(nn.Module):
+    """Convolutions side by side, whose maps become one: the first rows of all, then their second rows."""
+
+    def __init__(self, *kernels: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(1, 1, kernel, padding=kernel // 2) for kernel in kernels)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.stack([layer(images) for layer in self.layers], dim=3).flatten(2, 3)
+
+
+def test_maps_in_turn_keep_their_own_footprints() -> None:
+    size, kernels = (6, 7), (3, 1, 5)
+    footprint = Footprint.interleaved([Footprint.centered(kernel, 1, size, size) for kernel in kernels])
+    assert (footprint.grid, footprint.image_size, footprint.receptive_field) == ((18, 7), size, (5, 5))
+    network = InTurn(*kernels)
+    for patch in ("1x1", "2x3", "2x1,1x3"):
+        threat = rectangles(patch, size)
+        assert torch.equal(reached_outputs(network, patch_pixels(threat), 1), footprint.regions(threat).masks())
+    pixels = torch.rand(20, *size, generator=torch.Generator().manual_seed(0)) < 0.1
+    regions = footprint.regions(parse_threat(pixels, size))
+    assert torch.equal(reached_outputs(network, pixels, 1), regions.masks())
+
+
+def test_maps_may_have_several_branches_each() -> None:
+    start = Footprint.identity((5, 6))
+    cross = start.then(Layer((5, 1), padding=(2, 0))).join(start.then(Layer((1, 3), padding=(0, 1))))
+    footprint = Footprint.interleaved([start, cross])
+    threat = parse_threat("2x2", (5, 6))
+    masks = footprint.regions(threat).masks()
+    for number, alone in enumerate((start, cross)):
+        assert torch.equal(masks[:, number::2], alone.regions(threat).masks())
+
+
+def test_a_placement_that_reaches_more_in_one_map_alone_stays() -> None:
+    """With field 5, a patch in the corner reaches no more than its neighbor; with field 1 it does."""
+    size = (1, 9)
+    wide, narrow = (Footprint.centered((1, field), 1, size, size) for field in (5, 1))
+    kept = [len(each.regions(parse_threat("1x1", size)).maximal()) for each in (wide, narrow)]
+    assert kept == [5, 9]
+    assert len(Footprint.interleaved([wide, narrow]).regions(parse_threat("1x1", size)).maximal()) == 9
+
+
+def test_maps_of_different_grids_are_refused() -> None:
+    whole, half = (Footprint.identity((6, 6)).then(Layer(1, stride)) for stride in (1, 2))
+    with pytest.raises(UsageError, match=r"must end on one grid, but these end on 6x6 and 3x3\. Check their strides"):
+        Footprint.interleaved([whole, half])
+
+
 def test_region_masks_of_any_form() -> None:
     size = (6, 7)
     generator = torch.Generator().manual_seed(0)

@@ -17,19 +17,20 @@ def structural_problems(scorer: Scorer, channels: int) -> Iterator[str]:
             layer = f"Layer '{name}'" if name else "The network"
             yield f"{layer} is in training mode. Call scorer.eval()."
             return
-    if not scorer.traceable:
-        return  # only running it shows whether its footprint holds
-    try:
-        traced = trace_footprint(Logits(scorer), scorer.footprint.image_size, channels)
-    except UsageError as error:
-        yield str(error)
-        return
-    if not covers(scorer.footprint, traced):
-        declared, found = scorer.footprint.receptive_field, traced.receptive_field
-        yield (
-            f"The footprint is declared for receptive field {declared[0]}x{declared[1]}, but the layers have "
-            f"{found[0]}x{found[1]}. Declare the footprint of these layers."
-        )
+    for part in scorer.parts:
+        if not part.traceable:
+            continue  # only running it shows whether its footprint holds
+        try:
+            traced = trace_footprint(Logits(part), part.footprint.image_size, channels)
+        except UsageError as error:
+            yield str(error)
+            return
+        if not covers(part.footprint, traced):
+            declared, found = part.footprint.receptive_field, traced.receptive_field
+            yield (
+                f"The footprint is declared for receptive field {declared[0]}x{declared[1]}, but the layers have "
+                f"{found[0]}x{found[1]}. Declare the footprint of these layers."
+            )
 
 
 def covers(declared: Footprint, traced: Footprint) -> bool:

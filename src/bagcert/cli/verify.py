@@ -53,6 +53,8 @@ def sight(footprint: dict[str, Any]) -> str:
     """What each score sees according to the rows, in words."""
     if "hidden" in footprint:
         return "each from a view that hides what the rows name; views at the upper end agree for any image"
-    field = "x".join(map(str, field_of(footprint) if "layers" in footprint else footprint["kept"]))
+    field = "x".join(map(str, footprint["kept"] if "kept" in footprint else field_of(footprint)))
+    if "maps" in footprint:
+        return f"each seeing at most {field} pixels by the layers of its own map, one of {len(footprint['maps'])}"
     by = f"by {len(footprint['layers'])} layers" if "layers" in footprint else "of its own ablated image"
     return f"each seeing {field} pixels {by}"

@@ -36,6 +36,11 @@ class Scorer(nn.Module, ABC):
         """Forward passes per image; networks side by side count as one."""
         return 1
 
+    @property
+    def parts(self) -> "tuple[Scorer, ...]":
+        """Networks side by side, each with a map and a footprint of its own; alone, the scorer itself."""
+        return (self,)
+
     def reach(self) -> dict[str, Any]:
         """What makes the footprint, as numbers that rows keep (`stored_reach` reads them); {} if unknown."""
         return {}

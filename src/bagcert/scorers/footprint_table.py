@@ -30,10 +30,15 @@ def read_hidden(hidden: dict[str, list[list[int]]], image_size: Size) -> Footpri
     return Hidden(flags(hidden["rows"], image_size[0]), flags(hidden["columns"], image_size[1])).footprint
 
 
+def read_maps(maps: list[dict[str, Any]], image_size: Size) -> Footprint:
+    return Footprint.interleaved([read_footprint({"image_size": image_size, **each}) for each in maps])
+
+
 REACHES: dict[str, Callable[[Any, Size], Footprint]] = {
     "layers": read_layers,
     "kept": read_kept,
     "hidden": read_hidden,
+    "maps": read_maps,
 }
 
 

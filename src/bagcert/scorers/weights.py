@@ -15,6 +15,7 @@ from bagcert.scorers.base import BuiltScorer, NetworkConfig, Scorer
 from bagcert.scorers.cleanser import CleanserConfig
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.interval import IntervalConfig
+from bagcert.scorers.mixed import MixedConfig
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.scorers.wrapped import OwnConfig
 
@@ -23,6 +24,7 @@ DEFAULT_NETWORK = "residual"
 NETWORKS: dict[str, type[NetworkConfig]] = {
     DEFAULT_NETWORK: ResidualConfig,
     EnsembleConfig.name: EnsembleConfig,
+    MixedConfig.name: MixedConfig,
     AblationConfig.name: AblationConfig,
     CleanserConfig.name: CleanserConfig,
     IntervalConfig.name: IntervalConfig,

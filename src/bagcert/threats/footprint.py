@@ -54,11 +54,7 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Footprint:
-    """R: from a placement of the patch to the outputs it can reach.
-
-    Score maps of networks with different receptive fields fit one grid, one map below the other: each network is then a
-    branch whose `rows` are empty for the outputs of the others, and every output keeps its own footprint.
-    """
+    """R: from a placement of the patch to the outputs it can reach."""
 
     branches: tuple[Branch, ...]
 
@@ -114,6 +110,24 @@ class Footprint:
             axes.append(torch.zeros(len(starts), size, dtype=torch.bool, device=CPU).scatter(1, seen, True))
         return Footprint((Branch(*axes),))
 
+    @staticmethod
+    def interleaved(footprints: "Sequence[Footprint]") -> "Footprint":
+        """Of several maps on one grid, row by row in turn: the first rows of all maps, then their second rows.
+
+        Each map is a branch that sees nothing in the rows of the others. So every score keeps the footprint that it has
+        in its own map, and the region of a placement is the union of its regions in all of them.
+        """
+        first, maps = footprints[0], len(footprints)
+        for other in footprints:
+            check_same_grid(first, other)
+        branches = []
+        for number, footprint in enumerate(footprints):
+            for branch in footprint.branches:
+                rows = torch.zeros(maps * first.grid[0], first.image_size[0], dtype=torch.bool)
+                rows[number::maps] = branch.rows
+                branches.append(Branch(rows, branch.columns))
+        return Footprint(tuple(branches))
+
     def same(self, other: "Footprint") -> bool:
         """Made of the same branches in the same order."""
         return len(self.branches) == len(other.branches) and all(
@@ -148,11 +162,7 @@ class Footprint:
 
     def join(self, other: "Footprint") -> "Footprint":
         """The footprint after two branches of a network are added or concatenated."""
-        if (self.grid, self.image_size) != (other.grid, other.image_size):
-            raise UsageError(
-                f"Branches must end on one grid, but these end on {self.grid[0]}x{self.grid[1]} and "
-                f"{other.grid[0]}x{other.grid[1]}. Check their strides and padding."
-            )
+        check_same_grid(self, other)
         return union((*self.branches, *other.branches))
 
     def regions(self, threat: Threat) -> Regions:
@@ -187,6 +197,15 @@ class Footprint:
         for part in parts[1:]:
             masks |= part.masks()
         return MaskRegions(masks, parts[0].placements)
+
+
+def check_same_grid(one: Footprint, other: Footprint) -> None:
+    """Refuse branches whose outputs do not lie over each other."""
+    if (one.grid, one.image_size) != (other.grid, other.image_size):
+        raise UsageError(
+            f"Branches must end on one grid, but these end on {one.grid[0]}x{one.grid[1]} and "
+            f"{other.grid[0]}x{other.grid[1]}. Check their strides and padding."
+        )
 
 
 def taps(inputs: int, kernel: int, stride: int, dilation: int, padding: int) -> Tensor:

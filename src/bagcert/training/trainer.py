@@ -61,6 +61,10 @@ def build_scorer(recipe: Recipe, dataset: Dataset) -> BuiltScorer:
 def fitted_loss(scorer: BuiltScorer, loss: Loss, patch: str) -> Loss:
     """The loss against this patch. One that does not read what the network returns in training is refused."""
     fitting = [name for name, kind in LOSSES.items() if scorer.trains in kind.reads]
+    if not fitting:
+        raise UsageError(
+            f"No loss reads {scorer.trains}, which this network returns. Train each of its networks by itself."
+        )
     if scorer.trains not in loss.reads:
         raise UsageError(
             f"The loss '{loss.name}' does not read {scorer.trains}, which this network returns in training. "

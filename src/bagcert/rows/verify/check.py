@@ -15,7 +15,7 @@ from bagcert.rows.format import CERTIFICATES, Evaluation, Meta, Record, read_met
 from bagcert.rows.stored_scores import ScoreFiles, digest
 from bagcert.rows.verify.conditions import CONDITIONS, VIEW_CONDITIONS, Finding, covered, with_alerts
 from bagcert.rows.verify.painted import Masks
-from bagcert.rows.verify.reach import NONE, Floats, Reach, blind_views, field_of, maximal_reach
+from bagcert.rows.verify.reach import NONE, Floats, Reach, blind_views, field_of, maps_of, maximal_reach
 
 
 def checker_for(header: dict[str, Any], patch: str, rule: str, masks: Masks = NONE) -> "Checker":
@@ -187,7 +187,8 @@ def verdict_of(
 def check_field(footprint: dict[str, Any]) -> Iterator[str]:
     """Whether the layers see as far as the header says to readers."""
     stated = [min(pair) for pair in zip(footprint["receptive_field"], footprint["image_size"], strict=True)]
-    if "layers" in footprint and (found := field_of(footprint)) != stated:
+    layered = all("layers" in each for each in maps_of(footprint))
+    if layered and (found := field_of(footprint)) != stated:
         yield f"layers that see {found[0]}x{found[1]} pixels, file says {stated[0]}x{stated[1]}"
 
 

@@ -101,24 +101,14 @@ def contained(sets: Flags, others: Flags) -> Flags:
 def maximal_reach(footprint: dict[str, Any], patch: str, masks: Masks = NONE) -> Reach:
     """What each placement of the patch can reach, without those inside another one."""
     height, width = footprint["image_size"]
-    made = [key for key in REACHES if key in footprint]
-    if not made:
-        raise UsageError(
-            f"The footprint in the rows names neither {' nor '.join(REACHES)}. Return one from the network's reach()."
-        )
-    seen_rows, seen_columns = (
-        REACHES[made[0]](footprint[made[0]], axis, footprint["image_size"][axis]) for axis in (0, 1)
-    )
-    if [len(seen_rows), len(seen_columns)] != footprint["grid"]:
-        raise UsageError(
-            f"The footprint in the rows has a grid of {footprint['grid']}, but its '{made[0]}' give "
-            f"{[len(seen_rows), len(seen_columns)]}. Certify again."
-        )
+    maps = [seen_along(each, footprint) for each in maps_of(footprint)]
     painted = placements(patch, height, width, masks)
-    if any(each.pixels is not None for each in painted):
-        sets = np.array([reached_set(each, seen_rows, seen_columns) for each in painted])
-        reach: Reach = SetReach(np.unique(sets, axis=0))
+    if len(maps) > 1 or any(each.pixels is not None for each in painted):
+        # Several maps have their rows in turn: the first rows of all, then their second rows.
+        sets = [np.stack([reached_set(each, *seen) for seen in maps], axis=1) for each in painted]
+        reach: Reach = SetReach(np.unique(np.array(sets).reshape(len(sets), *footprint["grid"]), axis=0))
     else:
+        ((seen_rows, seen_columns),) = maps
         found = set()
         for each in painted:
             rows, columns = touched(seen_rows, each.rows), touched(seen_columns, each.columns)
@@ -127,6 +117,28 @@ def maximal_reach(footprint: dict[str, Any], patch: str, masks: Masks = NONE) ->
     inside = reach.within(reach)
     np.fill_diagonal(inside, False)  # all are different, so no two lie inside each other
     return reach.select(np.logical_not(inside.any(axis=1)))
+
+
+def maps_of(footprint: dict[str, Any]) -> list[dict[str, Any]]:
+    """What makes the footprint of each map; most networks have one."""
+    return footprint.get("maps") or [footprint]
+
+
+def seen_along(part: dict[str, Any], footprint: dict[str, Any]) -> tuple[list[set[int]], list[set[int]]]:
+    """The pixels that each output of one map sees, along rows and along columns."""
+    made = [key for key in REACHES if key in part]
+    if not made:
+        raise UsageError(
+            f"The footprint in the rows names neither {' nor '.join(REACHES)}. Return one from the network's reach()."
+        )
+    rows, columns = (REACHES[made[0]](part[made[0]], axis, footprint["image_size"][axis]) for axis in (0, 1))
+    grid = [len(rows) * len(maps_of(footprint)), len(columns)]
+    if grid != footprint["grid"]:
+        raise UsageError(
+            f"The footprint in the rows has a grid of {footprint['grid']}, but its '{made[0]}' give {grid}. "
+            "Certify again."
+        )
+    return rows, columns
 
 
 def reached_set(painted: Painted, seen_rows: list[set[int]], seen_columns: list[set[int]]) -> Flags:
@@ -179,9 +191,10 @@ def seen_pixels(layers: Sequence[dict[str, list[int]]], axis: int, pixels: int) 
 
 
 def field_of(footprint: dict[str, Any]) -> list[int]:
-    """The most rows and columns of the image that an output sees through its layers."""
-    sides = enumerate(footprint["image_size"])
-    return [max(map(len, seen_pixels(footprint["layers"], axis, pixels))) for axis, pixels in sides]
+    """The most rows and columns of the image that an output of any map sees through its layers."""
+    chains = [each["layers"] for each in maps_of(footprint)]
+    sides = list(enumerate(footprint["image_size"]))
+    return [max(len(seen) for layers in chains for seen in seen_pixels(layers, *side)) for side in sides]
 
 
 def kept_pixels(kept: Sequence[int], axis: int, pixels: int) -> list[set[int]]:
