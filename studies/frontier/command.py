@@ -3,10 +3,11 @@
     bagcert train two-mask-cifar10 --set 'network.width=[192,192,192,576,576,576,576,576,576]' --out runs/seven
     bagcert train two-mask-cifar10 --set 'network.width=[192,576,576,576,576,576,576]' \\
         --set 'network.kernels=[3,1,1,1,1,1]' --out runs/five
-    python -m studies frontier runs/seven runs/five --mirrored
+    python -m studies frontier runs/seven runs/five --mirrored --join runs/pair
 
 It prints one line of JSON: the accuracies, and how the scores were computed. A mirrored pair of this size takes about
-three seconds per image on one thread of two busy cores.
+three seconds per image on one thread of two busy cores. The run that `--join` names holds all networks: `bagcert
+certify runs/pair` makes these decisions by the rule of the package, up to the rounding of scores.
 """
 
 import json
@@ -22,6 +23,7 @@ from bagcert.program import Program
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.weights import load_scorer
 from studies.frontier.certificate import Decisions, certify
+from studies.frontier.joined import join_runs
 
 PATCH = 5
 BATCH = 16
@@ -33,9 +35,12 @@ def frontier(
     split: Annotated[str, typer.Option(help="train, validation or test")] = "validation",
     images: Annotated[int | None, typer.Option(help="the first ones of the split; all if left out", min=1)] = None,
     decisions: Annotated[Path | None, typer.Option(help="write a line per image to this file")] = None,
+    join: Annotated[Path | None, typer.Option(help="also write the networks as one run into this folder")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
     """Sum the score maps of several networks, mask each by its own footprint, and certify against 5x5 patches."""
+    if join is not None:
+        join_runs(runs, mirrored, join)
     loaded = [load_scorer(run) for run in runs]
     scorers = [scorer for scorer, _ in loaded]
     names = sorted({card["data"]["name"] for _, card in loaded})

@@ -9,14 +9,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+import bagcert
 from bagcert import certify_scores
 from bagcert.errors import UsageError
 from bagcert.files import sha256
 from bagcert.scorers.residual import ResidualConfig
-from bagcert.scorers.weights import CONFIG, FORMAT, WEIGHTS, scorer_table
+from bagcert.scorers.weights import CONFIG, FORMAT, WEIGHTS, load_scorer, scorer_table
 from bagcert.threats import Footprint, Layer
 from studies.frontier.certificate import certify, reached
 from studies.frontier.command import decide, frontier
+from studies.frontier.joined import join_runs
 from tests.data.tiny_cifar10 import TinyCifar10
 from tests.studies.calling import call
 
@@ -123,6 +125,9 @@ def write_run(folder: Path, kernels: tuple[int, ...], step: str = "logits") -> P
     folder.mkdir()
     save_file(scorer.state_dict(), folder / WEIGHTS)
     card = {
+        "classes": [f"class {number}" for number in range(10)],
+        "patch": "5x5",
+        "rule": "two-mask",
         "format": FORMAT,
         "weights_sha256": sha256((folder / WEIGHTS).read_bytes()),
         "scorer": scorer_table(scorer),
@@ -173,3 +178,28 @@ def test_footprints_of_several_branches_are_refused() -> None:
     )
     with pytest.raises(UsageError, match="one branch"):
         reached([upright.join(lying)], PATCH)
+
+
+def test_joined_runs_are_one_model(tiny_cifar10: TinyCifar10, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It scores as the networks do, to half a unit, and certifies as the study does."""
+    tiny_cifar10.write(tmp_path / "data")
+    runs = [write_run(tmp_path / "seven", (3, 1, 3)), write_run(tmp_path / "five", (3, 1))]
+    options = ["--split", "test", "--images", "2", "--mirrored", "--data-dir", str(tmp_path / "data")]
+    assert call(monkeypatch, frontier, *map(str, runs), *options, "--join", str(tmp_path / "pair")) == 0
+    pair, images = bagcert.load(tmp_path / "pair"), torch.rand(2, 3, 32, 32)
+    assert str(pair.threat) == "5x5" and pair.rule.name == "two-mask" and len(pair.regions) == 24**2
+    scores, found = pair.scores(images), pair.certify(images)
+    for number, run in enumerate(runs):
+        alone, _ = load_scorer(run)
+        both = (alone.scores(images) + alone.scores(images.flip(-1)).flip(-1)) / 2
+        assert (scores.values[:, :, number::2] - both).abs().max() <= 1
+    maps = [scores.values[:, :, number::2] for number in range(2)]
+    decided = certify(maps, [part.footprint for part in pair.scorer.parts])
+    assert torch.equal(decided.predicted, found.predicted) and torch.equal(decided.certified, found.certified)
+
+
+def test_runs_that_do_not_fit_together_are_not_joined(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "logits", (3, 1)), write_run(tmp_path / "votes", (3, 1), "heaviside")]
+    with pytest.raises(UsageError, match=r"^Runs to be joined must be residual networks that share classes, channels,"):
+        join_runs(runs, False, tmp_path / "pair")
+    assert not (tmp_path / "pair").exists()

@@ -50,11 +50,13 @@ class MixedConfig(NetworkConfig):
     @property
     def networks(self) -> tuple[ResidualConfig, ...]:
         """Each network by itself."""
-        shared = {name: getattr(self, name) for name in ("classes", "channels", "paths", "shake", "positions", "step")}
-        shapes = [{"width": width, "kernels": kernels} for width, kernels in zip(self.width, self.kernels, strict=True)]
+        names = ("classes", "channels", "paths", "shake", "positions", "step")
+        shared: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.mirrored:
-            return tuple(EnsembleConfig(**shared, **shape, members=1, mirrored=True) for shape in shapes)
-        return tuple(ResidualConfig(**shared, **shape) for shape in shapes)
+            shared |= {"members": 1, "mirrored": True}
+        kind = EnsembleConfig if self.mirrored else ResidualConfig
+        shapes = zip(self.width, self.kernels, strict=True)
+        return tuple(kind(width=width, kernels=kernels, **shared) for width, kernels in shapes)
 
     def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "MixedScorer":
         return MixedScorer(self, image_size, mean, std)

@@ -1,0 +1,43 @@
+"""Networks that were trained one by one as a single run, which `bagcert` loads, certifies, exports and serves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bagcert.errors import UsageError
+from bagcert.files import read_tensors
+from bagcert.scorers.mixed import MixedConfig
+from bagcert.scorers.residual import ResidualScorer
+from bagcert.scorers.weights import WEIGHTS, load_scorer, save_scorer
+
+SHARED = ("classes", "channels", "strides", "paths", "shake", "positions", "step")
+FACTS = ("classes", "data", "framing", "patch", "rule")  # of a card
+
+
+def join_runs(runs: Sequence[Path], mirrored: bool, out: Path) -> None:
+    """Write a run of the network `mixed`, with the weights exactly as the runs store them."""
+    loaded = [load_scorer(run) for run in runs]
+    scorers = [scorer for scorer, _ in loaded if isinstance(scorer, ResidualScorer)]
+    tables = [vars(scorer.config) for scorer in scorers]
+    shared = [{key: table[key] for key in SHARED} for table in tables]
+    facts = [{key: card.get(key) for key in FACTS} for _, card in loaded]
+    if len(scorers) < len(runs) or any(each != shared[0] for each in shared) or any(each != facts[0] for each in facts):
+        raise UsageError(
+            f"Runs to be joined must be residual networks that share {', '.join(SHARED)}, and {', '.join(FACTS)} on "
+            "their cards. Train them with one recipe."
+        )
+    common = shared[0]
+    if set(scorers[0].config.block_strides) != {1}:
+        raise UsageError(f"Runs to be joined must have stride 1, but these have {list(common['strides'])}.")
+    config = MixedConfig(
+        **{key: value for key, value in common.items() if key != "strides"},
+        width=tuple(scorer.config.block_widths for scorer in scorers),
+        kernels=tuple(scorer.config.kernels for scorer in scorers),
+        mirrored=mirrored,
+    )
+    stored = {
+        f"networks.{number}.{name}": value
+        for number, run in enumerate(runs)
+        for name, value in read_tensors(run / WEIGHTS)[0].items()
+    }
+    scorer = config.build(scorers[0].image_size, mean=(0.0,), std=(1.0,))
+    save_scorer(out, scorer, stored, {key: value for key, value in facts[0].items() if value is not None})
