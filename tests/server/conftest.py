@@ -17,6 +17,7 @@ from bagcert.server.model import Model
 from bagcert.server.samples import drawn_samples
 from tests.onnx.conftest import pictures, small_defense
 
+HERE = "http://127.0.0.1"  # without a token the server answers to no other name
 INFO = {"weights_sha256": "0" * 64, "version": "0"}
 LIMITS = Limits(body_bytes=2**20, files=24, pixels=2**18, side=2**10)
 
@@ -28,7 +29,7 @@ def small_model(defense: Defense | None = None, backend: str = "torch") -> Model
 
 def small_client(model: Model, limits: Limits = LIMITS, token: str | None = None) -> TestClient:
     """A client in which failures of the application are raised as they are."""
-    return TestClient(build_app(model, drawn_samples((12, 12), 3), limits, token))
+    return TestClient(build_app(model, drawn_samples((12, 12), 3), limits, token), HERE)
 
 
 def photos(count: int = 24) -> list[Pixels]:

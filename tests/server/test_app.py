@@ -21,7 +21,7 @@ from bagcert.server.limits import Limits
 from bagcert.server.model import Model
 from bagcert.server.samples import drawn_samples
 from tests.onnx.conftest import NAMES, small_defense
-from tests.server.conftest import LIMITS, file_of, photos, small_client, small_model
+from tests.server.conftest import HERE, LIMITS, file_of, photos, small_client, small_model
 
 
 def certify(client: TestClient, *files: bytes, **flags: bool | str) -> list[dict[str, Any]]:
@@ -228,7 +228,7 @@ def test_endless_numbers_are_refused(client: TestClient, patch: str) -> None:
 def test_a_failure_of_the_server_is_counted_and_reported(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bagcert.server.app.to_answer", lambda *_: 1 / 0)
     app = build_app(model, drawn_samples((12, 12), 3), LIMITS)
-    with TestClient(app, raise_server_exceptions=False) as client:
+    with TestClient(app, HERE, raise_server_exceptions=False) as client:
         response = client.post("/v1/certify", files={"files": file_of(photos()[0])})
         assert response.status_code == 500 and "The server failed to answer" in response.json()["detail"]
         assert response.headers["x-content-type-options"] == "nosniff"
@@ -242,7 +242,7 @@ def test_a_grey_model_sees_grey() -> None:
     model = small_model(Defense.build(scorer.eval(), "every-region", "2x2", NAMES))
     color = photos()[3][:8, :8]
     grey = np.asarray(Image.fromarray(color).convert("L"))
-    with TestClient(build_app(model, drawn_samples((8, 8), 1))) as client:
+    with TestClient(build_app(model, drawn_samples((8, 8), 1)), HERE) as client:
         answers = certify(client, file_of(color), file_of(grey), client.get("/v1/samples/3").content, scores=True)
         assert answers[0] == answers[1] and answers[2]["original"]["framed"] is False
         (found,) = model.answer([grey[:, :, None]])
@@ -294,6 +294,31 @@ def test_a_token_guards_the_model(model: Model) -> None:
             assert client.get(path, headers={"Authorization": "Bearer secret"}).status_code == 200
         assert client.post("/v1/certify").status_code == 401
         assert client.get("/").status_code == client.get("/health").status_code == 200
+
+
+OWN_HOSTS = ("127.0.0.1:8000", "10.1.2.3", "[::1]:8000", "localhost", "LOCALHOST:9", "Lab.example")
+OTHER_HOSTS = ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "[evil]", "a:b:c")
+
+
+@pytest.mark.parametrize(
+    ("host", "own"), [*((host, True) for host in OWN_HOSTS), *((host, False) for host in OTHER_HOSTS)]
+)
+def test_a_page_of_another_site_cannot_ask_under_its_own_name(model: Model, host: str, own: bool) -> None:
+    """DNS rebinding: the attacker's name points to this machine. A token is a better guard."""
+    app = build_app(model, drawn_samples((12, 12), 3), LIMITS, hosts=["lab.example"])
+    with TestClient(app, HERE) as client:
+        response = client.get("/v1/model", headers={"Host": host})
+        assert response.status_code == (200 if own else 421)
+        assert own or response.json()["detail"].startswith("This server does not answer to that name.")
+    with small_client(model, token="secret") as client:
+        headers = {"Host": host, "Authorization": "Bearer secret"}
+        assert client.get("/v1/model", headers=headers).status_code == 200
+
+
+def test_two_lengths_of_one_request_are_refused(client: TestClient) -> None:
+    response = client.post("/v1/certify", content=b"x", headers={"Transfer-Encoding": "chunked", "Content-Length": "1"})
+    assert response.status_code == 400 and response.headers["connection"] == "close"
+    assert "both Content-Length and Transfer-Encoding" in response.json()["detail"]
 
 
 def test_the_model_says_what_its_proofs_mean(client: TestClient) -> None:
@@ -354,7 +379,9 @@ def test_openapi_describes_every_answer(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
     paths = schema["paths"]
     assert {"/v1/certify", "/v1/attack", "/v1/model", "/v1/samples", "/health", "/metrics"} < set(paths)
-    assert set(paths["/v1/certify"]["post"]["responses"]) == {"200", "400", "401", "408", "413", "415", "422", "503"}
+    assert set(paths["/v1/certify"]["post"]["responses"]) == {
+        *("200", "400", "401", "408", "413", "415", "421", "422", "503")
+    }
     answer = schema["components"]["schemas"]["Answer"]["properties"]
     assert "class" in answer and all("description" in answer[name] for name in ("certified", "square", "lead"))
     assert "the network's pixels" in answer["certified"]["description"]

@@ -77,7 +77,7 @@ def test_what_was_accepted_is_answered_before_the_end(tmp_path: Path) -> None:
     with serving(tmp_path, "--port", "0") as (process, url):
         (picture,) = samples_of(url)[:1]
         body = b'--x\r\nContent-Disposition: form-data; name="files"; filename="p"\r\n\r\n' + picture + b"\r\n--x--\r\n"
-        head = f"POST /v1/certify HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n".encode()
+        head = f"POST /v1/certify HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n".encode()
         head += b"Content-Type: multipart/form-data; boundary=x\r\nExpect: 100-continue\r\n\r\n"
         host, port = url.removeprefix("http://").strip("/").split(":")
         with socket.create_connection((host, int(port)), timeout=120) as connection:

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from bagcert.cli.own_network import OwnNetwork, own_network
 from bagcert.cli.threats import MasksOption, PatchOption, against
-from bagcert.data import cifar10, load_dataset
+from bagcert.data import FolderSettings, cifar10, load_dataset
 from bagcert.data.base import data_folder
 from bagcert.defense import load
 from bagcert.errors import UsageError
+from bagcert.pictures import Framing
 from bagcert.program import Program, versions
 from bagcert.rows.header import own_data
 from bagcert.server import need_serving
@@ -44,6 +45,9 @@ def serve(
         str | None,
         typer.Option(envvar="BAGCERT_TOKEN", help="secret that requests must send as 'Authorization: Bearer TOKEN'"),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="host name to answer to without a token, beside addresses and localhost")
+    ] = None,
     patch: PatchOption = None,
     masks: MasksOption = None,
     rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
@@ -58,6 +62,8 @@ def serve(
     import uvicorn
 
     from bagcert.server.app import build_app
+    from bagcert.server.connections import with_header_timeout
+    from bagcert.server.limits import Limits
     from bagcert.server.model import Model
 
     if token is not None and not (token and token.isascii() and token.isprintable()):
@@ -73,10 +79,12 @@ def serve(
         defense.check()
         about = {"weights_sha256": str(defense.card["weights_sha256"]), "version": versions()["bagcert"]}
         served = Model(Path(model).name, defense, Program(backend, batch=defense.batch_size), about)
-        app = build_app(served, sample_pictures(own_data(defense), served, data_dir), token=token)
+        samples = sample_pictures(own_data(defense), served, data_dir)
+        app = build_app(served, samples, token=token, hosts=[host, *(allow_host or ())])
+        protocol = with_header_timeout(Limits().body_seconds)
         announce(served, listening, open_to_all=token is None)
         with suppress(KeyboardInterrupt):  # uvicorn raises it again once everything is answered
-            uvicorn.Server(uvicorn.Config(app, **SETTINGS)).run(sockets=[listening])
+            uvicorn.Server(uvicorn.Config(app, http=protocol, **SETTINGS)).run(sockets=[listening])
 
 
 def announce(served: "Model", listening: socket.socket, open_to_all: bool) -> None:
@@ -104,7 +112,7 @@ def sample_pictures(data: str | None, served: "Model", data_dir: Path | None) ->
     if data is None:
         return drawn_samples(served.image_size, served.channels)
     try:
-        images, labels, classes = first_images(data, LOOKED_AT, data_dir)
+        images, labels, classes = first_images(data, LOOKED_AT, data_dir, served.defense.framing)
     except UsageError:
         return drawn_samples(served.image_size, served.channels)
     if tuple(images.shape[1:]) != (served.channels, *served.image_size):
@@ -121,12 +129,14 @@ def varied(labels: list[int], count: int) -> list[int]:
     return sorted([*first, *(index for index in range(len(labels)) if index not in first)][:count])
 
 
-def first_images(data: str, count: int, data_dir: Path | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+def first_images(
+    data: str, count: int, data_dir: Path | None, framing: Framing
+) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """The first test images as uint8 [n c h w], their labels, and the names of the classes."""
     if data == "cifar10":  # read one file instead of six, so that the server starts sooner
         content = cifar10.read_batch(cifar10.batch_folder(data_folder(data_dir)) / "test_batch.bin")
         arrays = cifar10.to_arrays(content)
         return arrays.images[:count].clone(), arrays.labels[:count], cifar10.CLASSES
-    dataset = load_dataset(data, data_dir)
+    dataset = load_dataset(data, data_dir, FolderSettings(framing))
     batch = next(dataset.split("test").batches(count, "cpu"))
     return (batch.images * 255).round().to(torch.uint8), batch.labels, dataset.classes

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from bagcert.server.info import PNG, info_routes, monitoring_routes
 from bagcert.server.limits import Limits
 from bagcert.server.metrics import Metrics
 from bagcert.server.middleware import Middleware
-from bagcert.server.model import FramedPicture, Model, read_fail_safe, to_answer, to_rectangle
+from bagcert.server.model import FAIL_SAFE_PATTERN, FramedPicture, Model, read_fail_safe, to_answer, to_rectangle
 from bagcert.server.samples import Sample
 from bagcert.server.schemas import ERRORS, AttackAnswer, Certified, RequestError
 from bagcert.server.worker import Service
@@ -33,9 +33,13 @@ FAIL_SAFE = (
 
 
 def build_app(
-    model: Model, samples: Sequence[Sample], limits: Limits | None = None, token: str | None = None
+    model: Model,
+    samples: Sequence[Sample],
+    limits: Limits | None = None,
+    token: str | None = None,
+    hosts: Collection[str] = (),
 ) -> FastAPI:
-    """The server for one model, ready for uvicorn."""
+    """The server for one model, ready for uvicorn. Without a token it answers to addresses, localhost and `hosts`."""
     bounds, metrics = limits or Limits(), Metrics()
     service = Service(model, bounds, metrics)
 
@@ -53,7 +57,7 @@ def build_app(
         docs_url=None,  # FastAPI's documentation pages load scripts from other servers
         redoc_url=None,
     )
-    app.add_middleware(Middleware, limits=bounds, metrics=metrics, token=token)
+    app.add_middleware(Middleware, limits=bounds, metrics=metrics, token=token, hosts=hosts)
     app.add_exception_handler(RequestValidationError, invalid_value)
     app.include_router(certify_routes(service), responses=ERRORS)
     app.include_router(info_routes(model, samples, bounds))
@@ -83,7 +87,9 @@ def certify_routes(service: Service) -> APIRouter:
             list[UploadFile], File(description="Pictures: PNG, JPEG, WebP, BMP or still GIF", min_length=1)
         ],
         scores: Annotated[bool, Query(description="Include the score maps")] = False,
-        fail_safe: Annotated[str, Query(description=FAIL_SAFE)] = "false",
+        fail_safe: Annotated[
+            str, Query(description=FAIL_SAFE, json_schema_extra={"pattern": FAIL_SAFE_PATTERN})
+        ] = "false",
     ) -> Certified:
         """Return the class of each picture and what is proven about it."""
         if scores and len(files) > most_maps:

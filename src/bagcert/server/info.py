@@ -24,7 +24,7 @@ PNG: dict[int | str, dict[str, Any]] = {
 def info_routes(model: Model, samples: Sequence[Sample], limits: Limits) -> APIRouter:
     """What is served, and sample pictures to try."""
     router = APIRouter()
-    errors: dict[int | str, dict[str, Any]] = {401: ERRORS[401], 503: ERRORS[503]}
+    errors: dict[int | str, dict[str, Any]] = {status: ERRORS[status] for status in (400, 401, 421, 503)}
 
     @router.get("/v1/model", responses=errors)
     async def about() -> ModelAnswer:

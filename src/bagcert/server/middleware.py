@@ -2,7 +2,10 @@
 
 import asyncio
 import hmac
+import ipaddress
+import re
 import time
+from collections.abc import Collection
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +23,9 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+WRONG_HOST = (
+    "This server does not answer to that name. Use its address; or start it with --allow-host NAME, or with --token."
+)
 CLOSE = {"Connection": "close"}  # so that the client sends no more of the body
 GUARDED = ("/v1/", "/metrics")  # paths that need the token
 ROUTES = (
@@ -38,8 +44,11 @@ ROUTES = (
 class Middleware:
     """Wraps the application: it checks and counts requests, and adds the headers of every answer."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, token: str | None) -> None:
+    def __init__(
+        self, app: ASGIApp, limits: Limits, metrics: Metrics, token: str | None, hosts: Collection[str] = ()
+    ) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
+        self.hosts = {host.lower() for host in hosts} | {"localhost"}
         self.expected = None if token is None else f"Bearer {token}".encode()
         self.in_flight = 0
 
@@ -78,6 +87,11 @@ class Middleware:
     def check(self, scope: Scope) -> None:
         """Reject a request by its headers."""
         headers = dict(scope["headers"])
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            words = "The request has both Content-Length and Transfer-Encoding: its end is unclear. Send one of them."
+            raise RequestError(400, words)
+        if self.expected is None and not self.is_own(headers.get(b"host", b"").decode("latin-1")):
+            raise RequestError(421, WRONG_HOST)
         if self.expected is not None and scope["path"].startswith(GUARDED):
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, self.expected):
@@ -90,6 +104,20 @@ class Middleware:
             raise too_large(self.limits)
         if scope["path"].startswith("/v1/") and self.in_flight >= self.limits.requests:
             raise busy(self.limits)
+
+    def is_own(self, host: str) -> bool:
+        """Whether a request without a token may name this server so.
+
+        A page of another site can have its own name point here (DNS rebinding) and would then be taken for this
+        server's page by a browser. It cannot do that with an address or with localhost.
+        """
+        found = re.fullmatch(r"(\[[^\[\]]+\]|[^:\[\]]+)(:\d+)?", host)
+        name = found[1].strip("[]").lower() if found else ""
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self.hosts
+        return True
 
 
 class BoundedBody:

@@ -24,6 +24,8 @@ from bagcert.threats import Threat
 from bagcert.threats.notation import shortened
 from bagcert.threats.threat import Placement, Size
 
+FAIL_SAFE_PATTERN = "^(true|false|[1-9][0-9]{0,5}x[1-9][0-9]{0,5})$"
+
 
 class FramedPicture(NamedTuple):
     """A picture as the network's input, and the height and width that it had."""
@@ -103,11 +105,11 @@ def read_fail_safe(text: str) -> bool | Size:
     """`true`, `false`, or a size that must be proven: `40x60` is height x width in the picture's own pixels."""
     if text in ("true", "false"):
         return text == "true"
-    size = re.fullmatch(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})", text)
-    if size is None:
+    if re.fullmatch(FAIL_SAFE_PATTERN, text) is None:
         known = "true, false or a size in the picture's own pixels, such as 40x60"
         raise RequestError(422, f"Cannot read fail_safe '{shortened(text)}'. Write {known}.")
-    return int(size[1]), int(size[2])
+    height, width = text.split("x")
+    return int(height), int(width)
 
 
 def to_rectangle(placement: Placement) -> Rectangle:

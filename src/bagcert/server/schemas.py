@@ -143,6 +143,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "The body is not a form"},
     401: {"model": ErrorAnswer, "description": "The token is missing or wrong"},
     408: {"model": ErrorAnswer, "description": "The request took too long to arrive"},
+    421: {"model": ErrorAnswer, "description": "The Host header names another server"},
     413: {"model": ErrorAnswer, "description": "Too many bytes, files or pixels"},
     415: {"model": ErrorAnswer, "description": "Not a picture in a known format"},
     422: {"model": ErrorAnswer, "description": "A broken picture or an invalid value"},

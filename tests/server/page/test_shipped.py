@@ -8,6 +8,7 @@ import pytest
 
 from bagcert.cli.serve import first_images
 from bagcert.defense import load
+from bagcert.pictures import Framing
 from bagcert.server.samples import Sample
 from tests.server.conftest import small_model
 from tests.server.page.conftest import Served, opening, serving
@@ -22,7 +23,7 @@ SAMPLES = 24  # twice as many as are served: an attack breaks some of them
 
 @pytest.fixture(scope="module")
 def shipped(cifar10_dir: Path) -> Iterator[Served]:
-    images, labels, classes = first_images("cifar10", SAMPLES, cifar10_dir)
+    images, labels, classes = first_images("cifar10", SAMPLES, cifar10_dir, Framing.usual((32, 32)))
     samples = [
         Sample(image.permute(1, 2, 0).numpy(), classes[label])
         for image, label in zip(images, labels.tolist(), strict=True)
