@@ -109,5 +109,6 @@ def test_the_table_lists_each_operation_once() -> None:
     names = [*POINTWISE.split(), *ALONG_AXES.split()]
     assert len(names) == len(set(names))
     others = "conv2d max_pool2d avg_pool2d dropout feature_dropout chunk split pad constant_pad_nd view reshape"
+    others += " flatten unflatten unsqueeze mT movedim einsum matmul conv1d"
     others += " _assert_tensor_metadata batch_norm layer_norm linear permute transpose cat slice flip"
     assert set(HANDLERS) == {*names, *others.split()}

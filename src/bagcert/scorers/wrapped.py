@@ -27,8 +27,8 @@ class OwnConfig(NetworkConfig):
     network: ClassVar[nn.Module | None] = None  # what the caller handed over
 
     def __post_init__(self) -> None:
-        if min(self.classes - 1, self.channels) < 1:
-            raise UsageError("The network must have at least 2 classes and 1 channel, but has fewer.")
+        if min(self.classes, self.channels) < 1:
+            raise UsageError("The network must have at least 1 class and 1 channel, but has fewer.")
         score_step(self.step)
 
     def handed(self, network: nn.Module) -> "OwnConfig":

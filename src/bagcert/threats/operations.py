@@ -5,29 +5,15 @@ operation mixes positions.
 """
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from bagcert.threats.footprint import Footprint, Layer
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """What a tensor inside the network sees of the image: its footprint, and which of its axes are rows and columns.
-
-    `axes` are the positions of batch, rows and columns; every other axis holds channels.
-    """
-
-    footprint: Footprint
-    axes: tuple[int, int, int] = (0, 2, 3)
-    rank: int = 4  # how many axes there are
-
-
-Handler = Callable[[fx.Node, list[Seen]], Seen | None]  # None: this use of the operation mixes positions
+from bagcert.threats.per_position import conv1d, einsum, matmul, moved, reshaped
+from bagcert.threats.seen import Handler, Seen, arguments
 
 # One value in, one value out, position by position.
 POINTWISE = (
@@ -40,23 +26,15 @@ POINTWISE = (
 ALONG_AXES = "amax amin argmax cumsum linalg_vector_norm log_softmax logsumexp mean softmax std sum var"
 
 
-def arguments(node: fx.Node) -> dict[str, Any]:
-    """Every argument of the operation by its name, defaults included."""
-    schema = node.target._schema.arguments  # type: ignore[union-attr]
-    given = {argument.name: value for argument, value in zip(schema, node.args, strict=False)}
-    defaults = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
-    return {**defaults, **given, **node.kwargs}
-
-
 def pointwise(node: fx.Node, sources: list[Seen]) -> Seen | None:
     """The union of what the operands see. Refused if one is broadcast along rows or columns, or gains axes."""
-    shape, axes = node.meta["val"].shape, sources[0].axes
+    shape, first = node.meta["val"].shape, sources[0]
     footprint = sources[0].footprint
     for source in sources:
-        if (source.axes, source.rank, source.footprint.grid) != (axes, len(shape), footprint.grid):
+        if (source.axes, source.rank, source.footprint.grid) != (first.axes, len(shape), footprint.grid):
             return None
         footprint = footprint.join(source.footprint)
-    return replace(sources[0], footprint=footprint) if (shape[axes[1]], shape[axes[2]]) == footprint.grid else None
+    return replace(first, footprint=footprint) if first.fits(shape) else None
 
 
 def dropout(node: fx.Node, sources: list[Seen]) -> Seen | None:
@@ -113,7 +91,7 @@ def pooling(node: fx.Node, sources: list[Seen]) -> Seen | None:
 
 def over_grid(source: Seen, footprint: Footprint) -> Seen | None:
     """Convolutions and the like slide over the last two axes: those must be rows and columns."""
-    return Seen(footprint) if source.axes == (0, 2, 3) else None
+    return Seen(footprint) if (source.axes, source.rank) == ((0, 2, 3), 4) else None
 
 
 def batch_norm(node: fx.Node, sources: list[Seen]) -> Seen | None:
@@ -130,19 +108,6 @@ def layer_norm(node: fx.Node, sources: list[Seen]) -> Seen | None:
 def linear(node: fx.Node, sources: list[Seen]) -> Seen | None:
     """Mixes the last axis: allowed if that holds channels and the weights are fixed."""
     return None if len(sources) > 1 or node.meta["val"].dim() - 1 in sources[0].axes else sources[0]
-
-
-def permute(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    order = [dim % node.meta["val"].dim() for dim in arguments(node)["dims"]]
-    batch, rows, columns = (order.index(axis) for axis in sources[0].axes)
-    return replace(sources[0], axes=(batch, rows, columns))
-
-
-def transpose(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    options, rank = arguments(node), node.meta["val"].dim()
-    one, two = options["dim0"] % rank, options["dim1"] % rank
-    batch, rows, columns = ({one: two, two: one}.get(axis, axis) for axis in sources[0].axes)
-    return replace(sources[0], axes=(batch, rows, columns))
 
 
 def concatenate(node: fx.Node, sources: list[Seen]) -> Seen | None:
@@ -165,6 +130,8 @@ def cut(node: fx.Node, sources: list[Seen]) -> Seen | None:
         return sources[0] if kept in (slice(None, None, 1), slice(0, sys.maxsize, 1)) else None
     if dim not in sources[0].axes:
         return sources[0]
+    if sources[0].flat:
+        return None  # a part of the positions is no product of rows and columns
     axes = [torch.eye(length) for length in sources[0].footprint.grid]
     axis = sources[0].axes.index(dim) - 1
     axes[axis] = axes[axis][kept]
@@ -175,7 +142,7 @@ def flip(node: fx.Node, sources: list[Seen]) -> Seen | None:
     """Rows or columns in reverse: each output sees what the opposite one saw. The order of images must not change."""
     batch, *positions = sources[0].axes
     turned = {dim % node.meta["val"].dim() for dim in arguments(node)["dims"]}
-    if batch in turned:
+    if batch in turned or sources[0].flat:
         return None
     across = [torch.eye(length) for length in sources[0].footprint.grid]
     rows, columns = (seen.flip(0) if axis in turned else seen for axis, seen in zip(positions, across, strict=True))
@@ -198,18 +165,13 @@ def shift(size: int, before: int, after: int) -> Tensor:
     return outputs[:, None] == torch.arange(size)
 
 
-def same_shape(node: fx.Node, sources: list[Seen]) -> Seen | None:
-    """A view that changes only strides; a real change of shape may move rows into channels."""
-    return sources[0] if node.meta["val"].shape == node.args[0].meta["val"].shape else None  # type: ignore[union-attr]
-
-
 def asserted(node: fx.Node, sources: list[Seen]) -> Seen | None:
     """A check of type and shape that comes with a change of type: it has no result."""
     return sources[0]
 
 
 # Weights made from the image would see all of it, so these may take the image only as their first argument.
-OF_FIRST_ARGUMENT = ("conv2d", "linear", "batch_norm", "layer_norm")
+OF_FIRST_ARGUMENT = ("conv1d", "conv2d", "linear", "batch_norm", "layer_norm")
 
 # Constants that take only type, device and perhaps size from a tensor.
 FILLED = ("full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like")
@@ -221,15 +183,17 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("dropout", "feature_dropout"), dropout),
     **dict.fromkeys(("chunk", "split"), split),
     **dict.fromkeys(("pad", "constant_pad_nd"), constant_pad),
-    **dict.fromkeys(("view", "reshape"), same_shape),
+    **dict.fromkeys(("flatten", "reshape", "unflatten", "unsqueeze", "view"), reshaped),
+    **dict.fromkeys(("mT", "movedim", "permute", "transpose"), moved),
     "_assert_tensor_metadata": asserted,
     "batch_norm": batch_norm,
     "layer_norm": layer_norm,
     "linear": linear,
-    "permute": permute,
-    "transpose": transpose,
+    "matmul": matmul,
     "cat": concatenate,
+    "conv1d": conv1d,
     "conv2d": convolution,
+    "einsum": einsum,
     "flip": flip,
     "slice": cut,
 }

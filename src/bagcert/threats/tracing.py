@@ -7,9 +7,11 @@ from torch import Tensor, fx, nn
 
 from bagcert.errors import UsageError, first_line
 from bagcert.threats.footprint import Footprint
-from bagcert.threats.operations import FILLED, HANDLERS, OF_FIRST_ARGUMENT, Seen, arguments
+from bagcert.threats.operations import FILLED, HANDLERS, OF_FIRST_ARGUMENT
+from bagcert.threats.seen import Seen, arguments
 from bagcert.threats.threat import Size
 from bagcert.threats.traced_network import Traced
+from bagcert.threats.ways_out import way_out
 
 MOST_IMAGES = 65_535
 MIXES = "mixes them, or is not known not to"
@@ -64,9 +66,10 @@ def finished(node: fx.Node, seen: dict[fx.Node, Seen]) -> Footprint:
     outputs = [value for value in node.args[0] if isinstance(value, fx.Node)]  # type: ignore[union-attr]
     shape = [dim if isinstance(dim, int) else "images" for dim in outputs[0].meta["val"].shape] if outputs else []
     if len(outputs) != 1 or outputs[0] not in seen or len(shape) != 4 or seen[outputs[0]].axes != (0, 2, 3):
+        cure = "End it before it pools or flattens." if len(outputs) == 1 else "Return the score map alone."
         raise UsageError(
             "The network must have one output of shape [images, classes, rows, columns], but has "
-            f"{len(outputs)} with shape [{', '.join(map(str, shape))}]. End it before it pools or flattens."
+            f"{len(outputs)} with shape [{', '.join(map(str, shape))}]. {cure}"
         )
     return seen[outputs[0]].footprint
 
@@ -117,8 +120,7 @@ def inputs(node: fx.Node) -> list[fx.Node]:
 
 def refusal(name: str, node: fx.Node, why: str) -> UsageError:
     return UsageError(
-        f"Layers must keep positions apart, but {name} in layer '{layer_name(node)}' {why}. "
-        "Remove it, or replace it by convolutions and channel-wise operations."
+        f"Layers must keep positions apart, but {name} in layer '{layer_name(node)}' {why}. {way_out(name, node)}"
     )
 
 
