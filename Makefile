@@ -9,7 +9,7 @@ DEMO := .venv-demo
 # Two test processes on two cores: a second thread in each only makes them wait for each other (3x slower).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: test quick full lint bench mutants fuzz load demo peers clean
+.PHONY: test quick full lint bench mutants fuzz load demo peers compat clean
 
 test: lint
 	$(PYTEST) --durations=15
@@ -61,10 +61,22 @@ $(PEERS)/.ready: pyproject.toml constraints.txt
 	$(PEERS)/bin/pip install --quiet -c constraints.txt -e . adversarial-robustness-toolbox==1.20.1 packaging 'pytest<9.2'
 	touch $@
 
+# The whole suite on the oldest and on the newest Python and torch that are supported; takes an hour with the set-up.
+compat: compat-3.11-2.8.0 compat-3.13-2.15.0
+
+compat-%: .venv-compat-%/.ready
+	OMP_NUM_THREADS=1 .venv-compat-$*/bin/pytest -n 2 --dist worksteal
+
+.venv-compat-%/.ready: pyproject.toml
+	python$(firstword $(subst -, ,$*)) -m venv .venv-compat-$*
+	echo '*' > .venv-compat-$*/.gitignore
+	.venv-compat-$*/bin/pip install --quiet torch==$(lastword $(subst -, ,$*)) -e '.[all,dev]'
+	touch $@
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[all,dev]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(DEMO) .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants
+	rm -rf $(VENV) $(PEERS) $(DEMO) .venv-compat-* .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants

@@ -11,8 +11,6 @@ import bagcert
 from bagcert.cli.main import COMMANDS, command
 from tests.cli.calling import call
 
-SHARED = {"__init__", "main", "output", "threats"}  # files of `cli/` that hold no command
-
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["no-such-command"]])
 def test_starting_needs_no_torch(arguments: list[str]) -> None:
@@ -30,9 +28,9 @@ finally:
     assert "loaded:\n" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_each_file_has_a_row_and_each_row_its_options() -> None:
-    files = {path.stem for path in Path("src/bagcert/cli").glob("*.py")}
-    assert files - SHARED == set(COMMANDS)
+def test_each_file_with_a_command_has_a_row_and_each_row_its_options() -> None:
+    files = {path.stem: path.read_text(encoding="utf-8") for path in Path("src/bagcert/cli").glob("*.py")}
+    assert {name for name, text in files.items() if f"\ndef {name}(" in text} - {"main", "own_network"} == set(COMMANDS)
     assert all(command(name).params for name in COMMANDS)
 
 

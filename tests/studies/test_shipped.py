@@ -35,6 +35,7 @@ def test_shapes_are_certified_by_all_conditions_once() -> None:
     assert path.stat().st_mtime_ns == written, "rows of the same weights are kept"
     scorer, facts = load_scorer(Path("run"))
     changed = {name: 2 * value for name, value in scorer.state_dict().items()}
+    RunFolder(Path("run")).config.unlink()
     save_run(RunFolder(Path("run")), scorer, changed, {key: facts[key] for key in ("classes", "data", "patch", "rule")})
     shipped.shapes(["run"], images=30)
     assert read_rows(path).header["weights_sha256"] == card("run")["weights_sha256"] != facts["weights_sha256"]

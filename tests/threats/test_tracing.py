@@ -21,6 +21,11 @@ from tests.threats.test_footprint import patch_pixels, rectangles
 SIZE = (7, 7)  # square, so that rows and columns can be mistaken for each other
 
 
+def stopped(operation: str) -> str:
+    """What else may be said about an operation at which torch.export itself stops in some of its versions."""
+    return "|The network cannot be traced by torch.export" if operation in ("cond", "_add_batch_dim") else ""
+
+
 class Op(nn.Module):
     """A network made of one function, with a constant of any shape at hand."""
 
@@ -138,7 +143,7 @@ def test_what_mixes_positions_is_refused(name: str) -> None:
         rf"^Layers must keep positions apart, but ({operation}) in layer '(the network itself|0|1|layer)' mixes them, "
         rf"or is not known not to\. ({'|'.join(re.escape(way) for way in {*WAYS_OUT.values(), EVALUATE, REPLACE})})$"
     )
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=words + stopped(operation)):
         trace_footprint(network.eval(), SIZE, 3)
 
 
@@ -182,7 +187,7 @@ def noise_without_gradients(x: Tensor) -> Tensor:
 def test_blocks_of_their_own_are_refused(network: nn.Module, operation: str) -> None:
     """What torch.export keeps as a program within the program could hide anything."""
     words = f"but {operation} in layer 'the network itself' is a block of its own, such as torch.no_grad"
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=words + stopped(operation)):
         trace_footprint(network.eval(), SIZE, 3)
 
 
