@@ -54,6 +54,7 @@ class Defense:
         self.rule.need_views(promised=self.scorer.views)
         if not self.rule.built:
             raise UsageError(f"Rule '{self.rule.name}' has no masks yet. Use Defense.build.")
+        self.rule.need_patches(self.regions)
         self.rule.need_cover(self.regions)
 
     @staticmethod

@@ -12,7 +12,7 @@ from bagcert.defense import card
 from bagcert.program import usual_device
 from bagcert.rows.format import Evaluation
 from bagcert.rules import EveryRegion
-from bagcert.rules.sums import sums
+from bagcert.rules.totals import sums
 from bagcert.training.loop import RunOptions
 from bagcert.training.recipe import load_recipe
 from bagcert.training.run import RunFolder

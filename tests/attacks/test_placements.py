@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bagcert.attacks.placements import Placements, first_where_steep, paper_leads, weakest_placements
+from bagcert.attacks.placements import Placements, companions, first_where_steep, paper_leads, weakest_placements
 from bagcert.data import Batch
 from bagcert.defense import Defense
 from bagcert.rules import EveryRegion, Masked, Rule, TwoMask, read_scores
@@ -50,6 +50,14 @@ def test_the_papers_place_leaves_out_the_size_of_the_region() -> None:
     proof = EveryRegion().leads(scores, predicted, every)[:, 1]
     assert paper.tolist() == [[2, 1, 2, 2, 3]]
     assert proof.tolist() == [[0, -2, -1, -1, 1]]
+
+
+def test_companions_take_what_the_first_leaves() -> None:
+    """Δ = 3 1 0 2 5: from the place of the 1 on, the 5 is taken next, then the 3."""
+    regions = Footprint.identity((1, 5)).regions(parse_threat("3*1x1", (1, 5)))
+    scores = read_scores(torch.tensor([[[[3, 1, 0, 2, 5]], [[0, 0, 0, 0, 0]]]]), (0, 9))
+    one, none = torch.tensor([[1, 4]]), torch.tensor([[1, 1]])
+    assert companions(scores, torch.tensor([0]), none, one, regions).tolist() == [[[1, 4, 0], [4, 0, 3]]]
 
 
 def test_pixels_of_rectangles_and_of_regions() -> None:

@@ -75,6 +75,31 @@ def check(result: Attacked, patch: str) -> None:
     assert torch.equal(flipped, result.placement[:, 0] >= 0)
 
 
+@pytest.mark.parametrize(
+    ("rule", "patch"),
+    [(EveryRegion(), "2*1x1"), (LargestRegion(), "2*1x1"), (TwoMask(), "2*1x1"), (EveryRegion(), "3*1x1")],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_several_patches_at_once(rule: Rule, patch: str, votes: ResidualScorer, digits: Batch) -> None:
+    """Only pixels of that many patches change; certified images stand, and more of the others fall than to one."""
+    result = attacked(votes, rule, patch, digits)
+    count = int(patch[0])
+    assert not bool(result.unsound.any())
+    flipped = result.attacked != result.certificate.predicted
+    assert torch.equal(flipped, result.placement[:, 0] >= 0) and torch.equal(flipped, result.others[:, 0, 0] >= 0)
+    changed = (result.images != digits.images).any(dim=1).flatten(1).sum(dim=1)
+    assert int(changed.max()) == count, "far apart or not"
+    places = torch.cat([result.placement[:, None], result.others], dim=1)
+    assert places.shape == (len(digits.images), count, 4)
+    for image in flipped.nonzero().flatten().tolist():
+        painted = {(row, column) for row, column, _, _ in places[image].tolist()}
+        different = (result.images[image] != digits.images[image]).any(dim=0).nonzero().tolist()
+        assert {tuple(pixel) for pixel in different} <= painted
+    single = attacked(votes, rule, "1x1", digits)
+    assert int(flipped.sum()) > int((single.attacked != single.certificate.predicted).sum())
+    assert int(result.certificate.certified.sum()) < int(single.certificate.certified.sum())
+
+
 def test_regions_of_any_form(votes: ResidualScorer, digits: Batch) -> None:
     masks = torch.zeros(3, 8, 8, dtype=torch.bool)
     masks[0, 2, 2:5] = masks[0, 2:5, 2] = True

@@ -174,7 +174,7 @@ def test_a_patch_shape_needs_one_function_and_one_row(votes: Bench, monkeypatch:
     """Rules and attacks take it; the second opinion knows its own shapes only."""
     assert "Write it like 5x5, 5, (5, 5), 2.4%, area:24, disk:5" in votes.refused("certify", str(votes.run), *PLUS)
     monkeypatch.setitem(NOTATIONS, "plus:3", Notation(r"plus:(\d)", read_plus))
-    assert "area:24, disk:5, plus:3 or" in votes.refused("certify", str(votes.run), "--patch", "five")
+    assert "area:24, disk:5, plus:3, 5x5,2x12 or 2*5x5" in votes.refused("certify", str(votes.run), "--patch", "five")
     votes.certify(*PLUS)
     assert "plus:3" in votes.report()
     votes.attack(*PLUS)

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 TEST = DIGITS.split("test")
 PATCHES = ("1x1", "2x2,1x3", "area:4", "5%")
 EVERYTHING = [Evaluation(patch, rule) for patch in PATCHES for rule in rules_for(views=False)]
-ALERTING = [Evaluation("1x1", "detect"), Evaluation("2x2+1x3", "detect:3"), Evaluation("area:4", "two-mask:2")]
+ALERTING = [Evaluation("1x1", "detect"), Evaluation("2x2,1x3", "detect:3"), Evaluation("area:4", "two-mask:2")]
 
 
 def rows_of(run: Path, evaluations: list[Evaluation], images: int = 25) -> Path:
@@ -117,6 +117,30 @@ def test_every_notation_holds(tmp_path: Path) -> None:
     assert verify_rows(path).problems == []
     edit_lines(path, lambda line: line.update(lead=line["lead"] + 1), image=3, patch="disk:4", rule="two-mask")
     assert [problem.image for problem in verify_rows(path).problems] == [3]
+
+
+SEVERAL = ("2*1x1", "2of1x2,2x1", "2*disk:2@upper")
+
+
+@pytest.mark.parametrize("step", ["heaviside", "logits"])
+def test_several_patches_hold(tmp_path: Path, step: str) -> None:
+    rules = ("two-mask",) if step == "logits" else ("two-mask", "every-region", "largest-region")
+    entries = [Evaluation(patch, rule) for patch in SEVERAL for rule in rules]
+    entries += [Evaluation("4*1x1", rule) for rule in rules[1:]]
+    path = rows_of(save_digit_run(tmp_path / "run", step, "two-mask"), entries, images=12)
+    assert verify_rows(path).problems == []
+    for entry in entries:
+        edit_lines(path, lambda line: line.update(certified=not line["certified"]), image=5, **asdict(entry))
+    found = [problem.words for problem in verify_rows(path).problems if problem.image == 5]
+    assert all(any(words.startswith(f"{each.patch} {each.rule}: ") for words in found) for each in entries)
+
+
+def test_several_patches_and_other_rules_are_refused(rows: Path) -> None:
+    edit_meta(
+        rows, lambda meta: [entry.update(patch="2*1x1") for entry in meta["evaluations"] if entry["patch"] == "1x1"]
+    )
+    with pytest.raises(UsageError, match="Rule 'masked' in the rows cannot be verified for 2 patches at once"):
+        verify_rows(rows)
 
 
 def test_older_rows_join_patches_by_a_plus(run: Path) -> None:

@@ -51,8 +51,8 @@ def test_parse(text: str, size: tuple[int, int], shapes: tuple[tuple[int, int], 
         (
             "five",
             (32, 32),
-            "Cannot read the patch 'five'. Write it like 5x5, 5, (5, 5), 2.4%, area:24, disk:5 or 5x5,2x12 (height x "
-            "width).",
+            "Cannot read the patch 'five'. Write it like 5x5, 5, (5, 5), 2.4%, area:24, disk:5, "
+            "5x5,2x12 or 2*5x5 (height x width).",
         ),
         ("-2", (32, 32), "Cannot read the patch '-2'."),
         ("-2x3", (32, 32), "Cannot read the patch '-2x3'."),

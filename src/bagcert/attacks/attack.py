@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bagcert.attacks.descent import Clean, Descent, Runs
 from bagcert.attacks.goals import Aim, goal_for, need_goal
-from bagcert.attacks.placements import Placements, first_where_steep, paper_leads, weakest_placements
+from bagcert.attacks.placements import Placements, companions, first_where_steep, paper_leads, weakest_placements
 from bagcert.attacks.settings import Attackable, AttackSettings
 from bagcert.attacks.windows import Windows, window_size
 from bagcert.errors import UsageError
@@ -31,7 +31,8 @@ class Attacked:
     images: Images
     certificate: Certificate  # of the clean images
     attacked: Tensor  # int64 [b]
-    placement: Tensor  # int64 [b 4]: row, column, height, width in pixels
+    placement: Tensor  # int64 [b 4]: row, column, height, width in pixels; of the first of several patches
+    others: Tensor  # int64 [b m 4]: of the others
     runs: int
 
     @property
@@ -80,8 +81,8 @@ def attack(
     attempts = Attempts.ranked(defense, wanted, placements, scores, clean, certificate).of(chosen.nonzero().flatten())
     runs = try_all(descent, attempts, placements)
     found = descent.flips
-    placement = torch.where(found.place[:, None] >= 0, placements.regions.placements[found.place.clamp(min=0)], -1)
-    return Attacked(found.images, certificate, found.attacked, placement, runs)
+    where = torch.where(found.place[..., None] >= 0, placements.regions.placements[found.place.clamp(min=0)], -1)
+    return Attacked(found.images, certificate, found.attacked, where[:, 0], where[:, 1:], runs)
 
 
 def read_labels(labels: Labels | Sequence[int], scores: IntegerScores) -> Labels:
@@ -141,7 +142,7 @@ class Attempts:
     """Attacks in the order they are tried: all images at their weakest placement first."""
 
     image: Tensor  # int64 [n]
-    place: Tensor
+    place: Tensor  # int64 [n m]: m patches at once
     rival: Tensor
     restart: Tensor
 
@@ -165,11 +166,12 @@ class Attempts:
             leads = first_where_steep(leads, gains(defense, clean, placements))
         place, rival = weakest_placements(leads, leads.shape[2] if settings.sweep else settings.places)
         count, ranks = place.shape
+        places = companions(scores, certificate.predicted, rival, place, placements.regions)
         image = torch.arange(count, device=place.device).repeat(ranks)
         restart = torch.arange(settings.restarts, device=place.device).repeat_interleave(count * ranks)
-        each = (part.repeat(settings.restarts) for part in (image, place.T.flatten(), rival.T.flatten()))
-        image, place, rival = each
-        return Attempts(image, place, rival, restart)
+        each = (part.repeat(settings.restarts) for part in (image, rival.T.flatten()))
+        image, rival = each
+        return Attempts(image, places.transpose(0, 1).flatten(0, 1).repeat(settings.restarts, 1), rival, restart)
 
     def select(self, kept: Tensor) -> "Attempts":
         return Attempts(self.image[kept], self.place[kept], self.rival[kept], self.restart[kept])
@@ -184,7 +186,7 @@ def try_all(descent: Descent, attempts: Attempts, placements: Placements) -> int
     pixels = at_once(PIXELS_AT_ONCE, attempts.image.device)
     runs = 0
     while len(attempts.image):
-        sizes = placements.regions.placements[attempts.place, 2:]
+        sizes = placements.sizes(attempts.place, descent.defense.scorer.footprint.image_size)
         same = (sizes == sizes[0]).all(dim=1)  # windows of one size
         height, width = window_size(descent.defense.scorer, (int(sizes[0, 0]), int(sizes[0, 1])))
         count = max(1, pixels // (height * width))
@@ -200,10 +202,7 @@ def try_all(descent: Descent, attempts: Attempts, placements: Placements) -> int
 def start(descent: Descent, attempts: Attempts, placements: Placements, generator: torch.Generator) -> None:
     """Run attacks whose patches have one size."""
     scorer, clean = descent.defense.scorer, descent.clean
-    painted = placements.pixels(attempts.place, scorer.footprint.image_size)
-    windows = Windows.around(
-        scorer, painted, placements.regions.masks(attempts.place), placements.regions.placements[attempts.place]
-    )
+    windows = Windows.around(scorer, *placements.together(attempts.place, scorer.footprint.image_size))
     target = attempts.rival if descent.settings.fixed_target else None
     aim = Aim(clean.predicted[attempts.image], target, scorer.step.unit)
     goal = goal_for(descent.defense.rule, aim, descent.regions)

@@ -29,7 +29,7 @@ class Runs:
     """n attacks: on which image of the batch, at which placement, in which window, and towards what."""
 
     image: Tensor  # int64 [n]
-    place: Tensor  # int64 [n]
+    place: Tensor  # int64 [n m]: m patches at once
     windows: Windows
     goal: Goal
 
@@ -42,13 +42,13 @@ class Runs:
 class Flips:
     """The attacks that the rule confirmed on whole images, at most one per image."""
 
-    def __init__(self, clean: Clean) -> None:
+    def __init__(self, clean: Clean, patches: int) -> None:
         self.images = clean.images.clone()
         self.attacked = clean.predicted.clone()
-        self.place = torch.full_like(clean.predicted, -1)
+        self.place = torch.full_like(clean.predicted, -1)[:, None].repeat(1, patches)
 
     def of(self, image: Tensor) -> Tensor:
-        return self.place[image] >= 0
+        return self.place[image, 0] >= 0
 
     def record(self, image: Tensor, place: Tensor, whole: Images, attacked: Tensor) -> None:
         self.images[image], self.attacked[image], self.place[image] = whole, attacked, place
@@ -63,7 +63,7 @@ class Descent:
 
     def __init__(self, defense: Attackable, settings: AttackSettings, clean: Clean, regions: Regions) -> None:
         self.defense, self.settings, self.clean, self.regions = defense, settings, clean, regions
-        self.flips = Flips(clean)
+        self.flips = Flips(clean, regions.count)
 
     def descend(self, runs: Runs, pixels: Images) -> None:
         """Run attacks from these windows on to their end."""

@@ -196,7 +196,10 @@ def against_masked(rule: Masked, aim: Aim, regions: Regions) -> Goal:
 
 
 def against_two_mask(rule: TwoMask, aim: Aim, regions: Regions) -> Goal:
+    """Of two patches at once, by the plain sums, which answer where no class is consistent."""
     masks = rule.masks_for(regions)
+    if masks.count == 2:
+        return SumGoal(aim, every=10)
     goal = TwoMaskGoal(aim, masks)
     return goal if rule.alert_above is None else AlertGoal(goal, masks, rule.alert_above)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bagcert.rules import IntegerScores
 from bagcert.rules.rule import own, rivals_only
-from bagcert.rules.sums import outside
+from bagcert.rules.totals import outside
 from bagcert.threats import Footprint, Regions, Threat
 from bagcert.threats.regions import maximal_sets
 
@@ -35,6 +35,22 @@ class Placements:
     def to(self, device: torch.device) -> "Placements":
         return Placements(self.regions.to(device), None if self.painted is None else self.painted.to(device))
 
+    def together(self, places: Tensor, image_size: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Of placements [n m], m at once: what they may paint [n h w], what they reach [n i j], and a box [n 4] around.
+
+        The box has the size that `sizes` says.
+        """
+        painted = torch.stack([self.pixels(each, image_size) for each in places.unbind(dim=1)]).any(dim=0)
+        reached = torch.stack([self.regions.masks(each) for each in places.unbind(dim=1)]).any(dim=0)
+        corner = self.regions.placements[places[:, 0], :2] if places.shape[1] == 1 else torch.zeros_like(places[:, :2])
+        return painted, reached, torch.cat([corner, self.sizes(places, image_size)], dim=1)
+
+    def sizes(self, places: Tensor, image_size: tuple[int, int]) -> Tensor:
+        """Height and width [n 2] of the pixels around placements [n m]; the whole image if they may be far apart."""
+        if places.shape[1] == 1:
+            return self.regions.placements[places[:, 0], 2:]
+        return torch.tensor(image_size, device=places.device).repeat(len(places), 1)
+
     def pixels(self, index: Tensor, image_size: tuple[int, int]) -> Tensor:
         """What the chosen placements may paint, bool [n h w]."""
         if self.painted is not None:
@@ -52,6 +68,21 @@ def weakest_placements(leads: Tensor, count: int) -> tuple[Tensor, Tensor]:
     lead, rival = leads.min(dim=1)
     place = lead.sort(dim=1, stable=True).indices[:, :count]
     return place, rival.gather(1, place)
+
+
+def companions(scores: IntegerScores, predicted: Tensor, rival: Tensor, place: Tensor, regions: Regions) -> Tensor:
+    """To each image's placements [b m], the others that are attacked with it: [b m count], itself first.
+
+    Each is the region that holds most of the lead over the rival [b m] outside those before.
+    """
+    images, ranks = place.shape
+    image = torch.arange(images, device=place.device).repeat_interleave(ranks)
+    delta = scores.values[image, predicted[image]] - scores.values[image, rival.flatten()]
+    together = [place.flatten()]
+    while len(together) < regions.count:
+        delta = delta.masked_fill(regions.masks(together[-1]), 0)
+        together.append(regions.sums(delta).argmax(dim=1))
+    return torch.stack(together, dim=1).view(images, ranks, -1)
 
 
 def first_where_steep(leads: Tensor, gains: Tensor) -> Tensor:

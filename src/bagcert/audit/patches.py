@@ -36,12 +36,16 @@ def adversarial(defense: Defense, images: Images) -> Iterator[Painted]:
     slopes = lead_slopes(defense, images.to(predicted.device), predicted)
     harmful = (slopes <= 0).to(images)  # black where brightness helps the class, otherwise white
     yield from filled(defense, images, [harmful])
-    painted_at, changed = found.placement.cpu(), (found.placement[:, 0] >= 0).cpu()
+    painted_at, changed = (
+        torch.cat([found.placement[:, None], found.others], dim=1).cpu(),
+        found.placement[:, 0].cpu() >= 0,
+    )
     regions = Placements.of(defense.threat, defense.scorer.footprint, every=True).regions.to(images.device)
     reached = torch.zeros(len(images), *regions.grid, dtype=torch.bool)
     for image in changed.nonzero().flatten():
-        indices = (regions.placements.cpu() == painted_at[image]).all(dim=1).nonzero().flatten()
-        assert len(indices), "an attack paints only at placements of the threat"
+        same = (regions.placements.cpu() == painted_at[image][:, None]).all(dim=2)  # m n
+        assert bool(same.any(dim=1).all()), "an attack paints only at placements of the threat"
+        indices = same.any(dim=0).nonzero().flatten()
         reached[image] = regions.masks(indices).cpu().any(dim=0)  # several if regions differ inside one rectangle
     yield Painted(found.images.cpu(), ~reached[:, None])
 

@@ -57,6 +57,10 @@ def certificate_model(rule: Rule, regions: Regions, kind: ScoreKind) -> onnx.Mod
     """The model that gives what `rule.certify` gives, for images without a problem: the values of OUTPUTS."""
     if rule.name not in GRAPHS or rule.alert_above is not None:
         raise UsageError(f"Rule '{rule.written}' cannot be exported. Choose one of {', '.join(GRAPHS)}.")
+    if regions.count > 1:
+        raise UsageError(
+            f"A graph certifies one patch, but the threat has {regions.count} at once. Export it for a single one."
+        )
     if rule.masks_for(regions) is not regions:
         raise UsageError("The rule's masks are not built for the threat itself. Use defense.against(patch).")
     graph = Graph(kind.integer(regions.grid[0] * regions.grid[1]))

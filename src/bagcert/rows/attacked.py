@@ -115,8 +115,13 @@ def to_records(patch: str, rule: str, batch: Batch, attacked: Attacked) -> list[
     columns = (batch.index, batch.labels, certificate.predicted, certificate.certified, attacked.attacked)
     placements = [None if placement[0] < 0 else placement for placement in attacked.placement.tolist()]
     alerts = [flags.tolist() for flags in (certificate.alert, certificate.detectable) if flags is not None]
+    others = [
+        () if placement is None else tuple(each)
+        for placement, each in zip(placements, attacked.others.tolist(), strict=True)
+    ]
     rows = zip(*(column.tolist() for column in columns), placements, *alerts, strict=True)
-    return [AttackRecord(patch, rule, *values) for values in rows]
+    records = [AttackRecord(patch, rule, *values) for values in rows]
+    return [replace(record, other_placements=each) for record, each in zip(records, others, strict=True)]
 
 
 def save_unsound(path: Path, batch: Batch, attacked: Attacked) -> None:

@@ -72,7 +72,7 @@ class Record:
 class AttackRecord:
     """One image under attack: the class under the best attack, and where its patch sits if it changed the class.
 
-    The last two fields are those of the clean image, there if the rule raises alerts. An attack then counts only if it
+    Alert and detectable are those of the clean image, there if the rule raises alerts. An attack then counts only if it
     avoids the alert, unless the class is certified.
     """
 
@@ -86,6 +86,7 @@ class AttackRecord:
     placement: Placement | None
     alert: bool | None = None
     detectable: bool | None = None
+    other_placements: tuple[Placement, ...] = ()  # of several patches at once
 
 
 BASIC: dict[str, type] = {"patch": str, "rule": str, "image": int, "label": int, "predicted": int, "certified": bool}
@@ -103,12 +104,11 @@ ALERTS: dict[str, type] = {"alert": bool, "detectable": bool}
 
 def to_line(record: Record | AttackRecord) -> str:
     """A record as it is written."""
-    names = [field.name for field in fields(record)]
-    if isinstance(record, Record) and record.lead is None:  # without scores
-        names = [*BASIC, *ALERTS]
-    if record.alert is None:
-        names = [name for name in names if name not in ALERTS]
-    return json.dumps({name: getattr(record, name) for name in names}, separators=(",", ":")) + "\n"
+    bare = isinstance(record, Record) and record.lead is None  # without scores
+    names = [*BASIC, *ALERTS] if bare else [field.name for field in fields(record)]
+    absent = {name for name in (*ALERTS, "other_placements") if getattr(record, name, None) in (None, ())}
+    written = {name: getattr(record, name) for name in names if name not in absent}
+    return json.dumps(written, separators=(",", ":")) + "\n"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from bagcert.rules.alerts import find_alerts, held_leads, least_over_rivals, nee
 from bagcert.rules.masking_rule import MaskingRule, heaviest_mask, needed_cover
 from bagcert.rules.rule import Certificate, own, rivals_only
 from bagcert.rules.scores import IntegerScores
-from bagcert.rules.sums import outside, sums
+from bagcert.rules.totals import outside, sums
 from bagcert.threats import Regions
 
 

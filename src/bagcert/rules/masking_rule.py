@@ -10,7 +10,7 @@ from bagcert.errors import UsageError
 from bagcert.program import at_once
 from bagcert.rules.rule import Rule, own
 from bagcert.rules.scores import IntegerScores
-from bagcert.rules.sums import outside
+from bagcert.rules.totals import outside
 from bagcert.threats import Regions
 
 # Map cells (or masks) of the rows held at a time; see CHUNK_CELLS.
@@ -99,8 +99,8 @@ def covering(regions: Regions, masks: Regions) -> Tensor:
 
 
 def covered(regions: Regions, masks: Regions) -> bool:
-    """Does every region lie inside a mask?"""
-    return regions is masks or bool(covering(regions, masks).any(dim=1).all())
+    """Does every region lie inside a mask, and are no more taken at once than the masks are for?"""
+    return regions is masks or (regions.count <= masks.count and bool(covering(regions, masks).any(dim=1).all()))
 
 
 def needed_cover(regions: Regions, masks: Regions) -> Tensor | None:
@@ -108,7 +108,7 @@ def needed_cover(regions: Regions, masks: Regions) -> Tensor | None:
     if regions is masks:
         return None
     covers = covering(regions, masks)
-    if not bool(covers.any(dim=1).all()):
+    if regions.count > masks.count or not bool(covers.any(dim=1).all()):
         raise UsageError(
             "The threat is larger than the rule's masks: one of its footprints lies inside no mask. "
             "Build the rule for this threat."

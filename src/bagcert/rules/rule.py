@@ -25,8 +25,8 @@ class Certificate:
     `certified` says that no attack of the threat changes `predicted`. `lead` is how much of the predicted class's lead
     is proven to survive the worst attack, in score units; an image is certified exactly if it is above 0.
     `weakest_region` is the placement where that bound is lowest (row, column, height, width in pixels),
-    `second_region` the second mask of a rule with pairs, `weakest_class` the rival that comes closest. These four are
-    None unless asked for.
+    `second_region` the second mask of a rule with pairs or the second of two patches, `weakest_class` the rival that
+    comes closest. These four are None unless asked for.
 
     A rule that raises alerts fills the last two (`bagcert.rules.alerts`). `alert`: this image raises one. `detectable`:
     whatever the patch, the class is `predicted` or an alert is raised. An alerted image is not detectable and, against
@@ -94,6 +94,7 @@ class Rule(ABC):
     name: ClassVar[str]
     asks: ClassVar[tuple[str, str] | None] = None  # what its name alone leaves open: in words, and as an argument
     needs_views: ClassVar[bool] = False  # takes scores of views whose scorer promises that unanimous ones agree
+    patches: ClassVar[int] = 1  # at once, about which it can prove something
     nested: ClassVar[bool] = True  # of exact scores: what it certifies a threat for, it does for every threat inside
     detects: ClassVar[bool] = False  # promises the class or an alert, not the class itself
     built: bool = True  # false of a masking rule without masks
@@ -125,7 +126,7 @@ class Rule(ABC):
     def certify(self, scores: IntegerScores, regions: Regions, exact: bool = True) -> Certificate:
         """The class of each image and its certificate; `exact=False` may leave out the lead and the weakest regions."""
         regions = self._fitting(scores, regions)
-        many = len(scores.values) > 0 and scores.values.shape[1] > FEW
+        many = len(scores.values) > 0 and scores.values.shape[1] > FEW and regions.count == 1
         needed = self._needed(scores, regions, exact) if many else None
         if needed is None:
             return self._certify_parts(scores, regions, exact)
@@ -140,7 +141,10 @@ class Rule(ABC):
         return Certificate.concatenate([self._certify(part, regions, exact) for part in self._parts(scores, regions)])
 
     def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor | None:
-        """Bool [b k]: the classes that can influence the certificate of each image; None: all of them."""
+        """Bool [b k]: the classes that can influence the certificate of each image; None: all of them.
+
+        Asked for one patch only: what a class can reach by several is not bounded by its sum outside one region.
+        """
         return None
 
     def built_for(self, regions: Regions) -> "Rule":
@@ -161,6 +165,15 @@ class Rule(ABC):
 
     def need_cover(self, regions: Regions) -> None:  # noqa: B027 (without masks nothing has to be covered)
         """Refuse footprints that the rule does not cover."""
+
+    def need_patches(self, regions: Regions) -> None:
+        """Refuse footprints of more patches at once than the rule can prove something about."""
+        count = max(regions.count, self.masks_for(regions).count)
+        if count > self.patches:
+            raise UsageError(
+                f"Rule '{self.name}' proves nothing about {count} patches at once. "
+                "Use 'every-region', or a threat of fewer patches."
+            )
 
     def need_views(self, promised: bool) -> None:
         """Refuse scores that promise no agreement of unanimous views, if the proof takes it for granted."""
@@ -195,6 +208,7 @@ class Rule(ABC):
                 f"{regions.grid[0]}x{regions.grid[1]} grid. "
                 "Give the footprint of the network that made the scores."
             )
+        self.need_patches(regions)
         return regions.to(scores.values.device)
 
     def _parts(self, scores: IntegerScores, regions: Regions) -> list[IntegerScores]:

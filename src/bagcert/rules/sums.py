@@ -6,9 +6,13 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from bagcert.rules.masking_rule import second_masks
+from bagcert.rules.pairs import weakest_pair
 from bagcert.rules.rule import Certificate, Rule, own, rivals_only, weakest
 from bagcert.rules.scores import IntegerScores
+from bagcert.rules.totals import outside, sums
 from bagcert.threats import Regions
+from bagcert.threats.threat import MOST_PATCHES
 
 
 @final
@@ -21,9 +25,13 @@ class LargestRegion(Rule):
     A patch changes at most R^max scores of each class, each by at most hi - lo, so it lowers Σ Δ_c by at most
     2 (hi - lo) R^max.
     This is also the condition of derandomized smoothing (Levine & Feizi).
+
+    Against several patches at once, R^max is the most scores that they reach together: of two, the size of the largest
+    union; of K, at most K times the largest region, or all scores.
     """
 
     name: ClassVar[str] = "largest-region"
+    patches: ClassVar[int] = MOST_PATCHES
 
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
         return sums(scores.values).argmax(dim=1)
@@ -31,8 +39,11 @@ class LargestRegion(Rule):
     def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
         predicted = self._predict(scores, regions)
         certificate = weakest(self.least_leads(scores, predicted, regions)[:, :, None], predicted, regions)
-        region = regions.placements[regions.sizes.max(dim=0).indices].expand(len(predicted), 4).clone()
-        return Certificate(predicted, certificate.certified, certificate.lead, region, None, certificate.weakest_class)
+        _, first, second = largest_union(regions)
+        one, two = (
+            None if place is None else regions.placements[place].repeat(len(predicted), 1) for place in (first, second)
+        )
+        return Certificate(predicted, certificate.certified, certificate.lead, one, two, certificate.weakest_class)
 
     def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
         """Those of Condition 3.2, for this one has no placements."""
@@ -41,7 +52,18 @@ class LargestRegion(Rule):
     def least_leads(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
         low, high = scores.need_bounds(self.name)
         ahead = (own(sums(scores.low), classes)[:, None] - sums(scores.high)).long()
-        return rivals_only(ahead - 2 * (high - low) * regions.sizes.max(), classes)
+        return rivals_only(ahead - 2 * (high - low) * largest_union(regions)[0], classes)
+
+
+def largest_union(regions: Regions) -> tuple[int, int, int | None]:
+    """How many scores the patches reach at most, and by which regions; of more than two patches a bound, and one."""
+    size, first = regions.sizes.max(dim=0)
+    if regions.count != 2:
+        return min(regions.count * int(size), regions.grid[0] * regions.grid[1]), int(first), None
+    ones = torch.ones(1, *regions.grid, dtype=torch.int32, device=regions.sizes.device)
+    rest, seconds = second_masks(ones, regions, regions)
+    first = rest[0].argmin()
+    return ones[0].numel() - int(rest[0, first]), int(first), int(seconds[0, first])
 
 
 @final
@@ -54,17 +76,29 @@ class EveryRegion(Rule):
     Inside R(l) the attacker can at worst make every Δ equal to lo - hi; outside, nothing changes. The attacker can
     reach that worst map for one rival, so for plain sums the condition is exact up to ties.
 
+    Against K patches at once the same holds with the union U of any K regions in place of R(l), by the same proof. With
+    w_c = Δ_c + hi - lo, which is never negative, it reads
+        Σ Δ_c  >  Σ_U w_c
+    For K = 2 all pairs are searched, so it is exact up to ties. For more, Σ_U w_c <= K max_l Σ_{R(l)} w_c is a bound.
+
     Differs from the paper: after Condition 3.2 it subtracts a sum of Δ_{c_t}, which is zero; Δ_c is meant.
     """
 
     name: ClassVar[str] = "every-region"
+    patches: ClassVar[int] = MOST_PATCHES
 
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
         return sums(scores.values).argmax(dim=1)
 
     def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
         predicted = self._predict(scores, regions)
-        found = weakest(self.leads(scores, predicted, regions), predicted, regions)
+        if regions.count == 2:
+            weights, all_taken = self._weights(scores, predicted)
+            left, first, second, rival = weakest_pair(weights, predicted, regions)
+            places = regions.placements[first], regions.placements[second]
+            found = Certificate(predicted, left > all_taken, left - all_taken, *places, rival)
+        else:
+            found = weakest(self.leads(scores, predicted, regions), predicted, regions)
         return found if exact else Certificate(predicted, found.certified)
 
     def _needed(self, scores: IntegerScores, regions: Regions, exact: bool) -> Tensor:
@@ -93,7 +127,7 @@ class EveryRegion(Rule):
         A class keeps its rank above a rival at l if Condition 3.2 holds for the two. Inside R(l) the attacker can
         set the class to lo and all rivals to hi at once, so 1 plus the number of rivals for which it fails is the rank
         there, a tie counted as lost. For the predicted class, rank 1 is the certificate; rank 5 or better keeps it, or
-        the true label, among the five best.
+        the true label, among the five best. Against several patches at once, the rank is a bound.
         """
         regions = self._fitting(scores, regions)
         parts = self._parts(scores, regions)
@@ -104,8 +138,25 @@ class EveryRegion(Rule):
         return torch.cat(ranks)
 
     def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
-        """What the worst attack leaves of the lead of each image's class over every rival, for each region: [b k n]."""
+        """What the worst attack leaves of the lead of each image's class over every rival, for each region: [b k n].
+
+        Against several patches, each region goes with the others that take most.
+        """
+        if regions.count > 1:
+            weights, all_taken = self._weights(scores, classes)
+            if regions.count == 2:
+                left = second_masks(weights.flatten(0, 1), regions, regions)[0].view(*weights.shape[:2], -1)
+            else:
+                heavy = regions.sums(weights.clamp(min=0))
+                left = sums(weights)[..., None] - heavy - (regions.count - 1) * heavy.amax(dim=2, keepdim=True)
+            return rivals_only(left - all_taken, classes)
         return rivals_only(self._kept(scores, classes, regions)[:, None] - outside(scores.high, regions), classes)
+
+    def _weights(self, scores: IntegerScores, classes: Tensor) -> tuple[Tensor, int]:
+        """w = Δ + hi - lo of each image's class against every rival, int64 [b k i j], and Σ (hi - lo)."""
+        low, high = scores.need_bounds(self.name)
+        delta = own(scores.low, classes)[:, None].long() - scores.high
+        return delta + (high - low), (high - low) * delta.shape[2] * delta.shape[3]
 
     def _kept(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
         """The sum that each image's class keeps outside each region, less what a rival can gain inside it: [b n]."""
@@ -115,13 +166,3 @@ class EveryRegion(Rule):
         if int(taken.max()) < 2**30:
             taken = taken.to(least.dtype)  # sums in int32 stay below 2**28
         return least - taken
-
-
-def sums(scores: Tensor) -> Tensor:
-    """Sums over all positions, [b k], in the type of the scores: `read_scores` chose one that holds them."""
-    return scores.sum(dim=(-2, -1), dtype=scores.dtype)
-
-
-def outside(scores: Tensor, regions: Regions) -> Tensor:
-    """Sums over the positions outside each region, [b k n]."""
-    return sums(scores)[..., None] - regions.sums(scores)

@@ -6,6 +6,8 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from bagcert.errors import UsageError
+from bagcert.rules import two_patches
 from bagcert.rules.alerts import find_alerts, least_over_rivals, need_threshold
 from bagcert.rules.masking_rule import (
     MaskingRule,
@@ -16,9 +18,10 @@ from bagcert.rules.masking_rule import (
     pieces,
     second_masks,
 )
+from bagcert.rules.pairs import floors, weakest_pair, weakest_second
 from bagcert.rules.rule import Certificate, own, rivals_only
 from bagcert.rules.scores import IntegerScores
-from bagcert.rules.sums import outside, sums
+from bagcert.rules.totals import outside, sums
 from bagcert.threats import Regions
 
 
@@ -42,6 +45,9 @@ class TwoMask(MaskingRule):
     threat are given as `masks`; a smaller threat is then certified if each of its regions lies inside some mask m under
     which ŷ wins with every second mask, by the same proof. Adding smaller masks makes another rule.
 
+    Against two patches at once the unions of two masks are taken away: another inference with a certificate of its own
+    (`bagcert.rules.two_patches`). Every smaller threat is certified if that one is.
+
     `every-region` implies this certificate: for |R1| >= |R2| Condition 3.2 gives, on 0/1 votes,
     Σ_{outside both} Δ = Σ_{outside R1} Δ - Σ_{R2 \\ R1} Δ > |R1| - |R2 \\ R1| >= 0.
 
@@ -52,6 +58,7 @@ class TwoMask(MaskingRule):
     masks: Regions | None = None
     alert_above: int | None = None
     name: ClassVar[str] = "two-mask"
+    patches: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         need_threshold(self.alert_above)
@@ -59,8 +66,16 @@ class TwoMask(MaskingRule):
     def alerting(self, above: int) -> "TwoMask":
         return replace(self, alert_above=above)
 
+    def need_patches(self, regions: Regions) -> None:
+        super().need_patches(regions)
+        if self.alert_above is not None and self.masks_for(regions).count > 1:
+            raise UsageError("Rule 'two-mask' raises alerts about one patch, not two at once. Leave out the threshold.")
+
     def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
-        """The least Σ Δ outside the region and any second mask; of one `rival` alone in a k-th of the time."""
+        """The least Σ Δ outside the region and any second mask; of one `rival` alone in a k-th of the time.
+
+        Against two patches these are the two, and what more masks could take is left out.
+        """
         masks = self.masks_for(regions)
         if rival is None:
             delta = own(scores.low, classes)[:, None] - scores.high
@@ -73,11 +88,16 @@ class TwoMask(MaskingRule):
 
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
         masks = self.masks_for(regions)
+        if masks.count == 2:
+            return two_patches.consistent_class(scores.values, masks)
         return consistent_class(scores.values, outside(scores.values, masks), masks)
 
     def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
         masks = self.masks_for(regions)
         covers = needed_cover(regions, masks)
+        if masks.count == 2:
+            predicted = two_patches.consistent_class(scores.values, masks)
+            return two_patches.certificate(scores, predicted, masks, exact)
         remaining = outside(scores.values, masks)  # b k n
         predicted = consistent_class(scores.values, remaining, masks)
         if scores.guarded:
@@ -108,7 +128,7 @@ class TwoMask(MaskingRule):
         With alerts the class must also trail p by more than t outside every mask. If it leads ŷ there, p leads ŷ by
         more, so it makes no difference to the alert; if ŷ leads p there by more than t, it leads this class by more.
         """
-        if exact:
+        if exact or self.masks_for(regions).count == 2:
             return None
         plain = sums(scores.values).argmax(dim=1)
         heaviest = heaviest_mask(scores, plain, self.masks_for(regions))
@@ -138,11 +158,6 @@ def consistent_class(values: Tensor, remaining: Tensor, masks: Regions) -> Tenso
         stays = always.all(dim=1)
         predicted[image[part][stays]] = challenger[part][stays]
     return predicted
-
-
-def floors(delta: Tensor, leads: Tensor, masks: Regions) -> Tensor:
-    """A lower bound on each lead with a second mask, which takes away at most the heaviest mask of Δ⁺."""
-    return leads - masks.sums(delta.clamp(min=0)).amax(dim=-1, keepdim=True)
 
 
 def decide(scores: IntegerScores, predicted: Tensor, leads: Tensor, masks: Regions, covers: Tensor | None) -> Tensor:
@@ -191,36 +206,17 @@ def exact_certificate(
     covers: Tensor | None,
 ) -> Certificate:
     """Lead, weakest pair and weakest rival: the least over all pairs, with the best covering mask for each region."""
-    everyone = torch.arange(len(predicted), device=predicted.device)
     delta = own(scores.low, predicted)[:, None] - scores.high
-    under = leads.amin(dim=1)  # b n: what each first mask leaves, so far with the second equal to the first
-    below = rivals_only(floors(delta, leads, masks), predicted)
-    if covers is None:  # one greedy pair per image bounds the answer, so most first masks need no search
-        rival = leads.amin(dim=2).argmin(dim=1)
-        greedy = least_pairs(delta.flatten(0, 1), everyone * delta.shape[1] + rival, under.argmin(dim=1), masks)
-        limit = torch.minimum(under, greedy[:, None] + 1)
-    else:
-        limit = under
-    image, rival, first = (below < limit[:, None]).nonzero(as_tuple=True)
-    least = least_pairs(delta.flatten(0, 1), image * delta.shape[1] + rival, first, masks)
-    under = under.flatten().scatter_reduce(0, image * len(masks) + first, least, "amin").view_as(under)
-
     if covers is None:
-        place = mask = under.argmin(dim=1)
+        lead, place, second, rival = weakest_pair(delta, predicted, masks)
     else:
+        under = leads.amin(dim=1)  # b n: what each first mask leaves, so far with the second equal to the first
+        below = rivals_only(floors(delta, leads, masks), predicted)
+        image, rival, first = (below < under[:, None]).nonzero(as_tuple=True)
+        least = least_pairs(delta.flatten(0, 1), image * delta.shape[1] + rival, first, masks)
+        under = under.flatten().scatter_reduce(0, image * len(masks) + first, least, "amin").view_as(under)
         held = torch.where(covers, under[:, None], torch.iinfo(under.dtype).min).max(dim=2)  # b regions
         place = held.values.argmin(dim=1)
-        mask = held.indices[everyone, place]
-    left = torch.empty_like(leads)
-    for part in pieces(len(mask), masks, mask.device, width=delta.shape[1]):
-        left[part] = outside_pairs(delta[part], mask[part], masks)
-    left = rivals_only(left, predicted).flatten(1)
-    lead, pair = left.min(dim=1)
-    return Certificate(
-        predicted,
-        lead > 0,
-        lead.long(),
-        regions.placements[place],
-        masks.placements[pair % len(masks)],
-        pair // len(masks),
-    )
+        mask = held.indices[torch.arange(len(place), device=place.device), place]
+        lead, second, rival = weakest_second(delta, predicted, mask, masks)
+    return Certificate(predicted, lead > 0, lead.long(), regions.placements[place], masks.placements[second], rival)

@@ -9,7 +9,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.rules.rule import Certificate, Rule, own, rivals_only
 from bagcert.rules.scores import IntegerScores
-from bagcert.rules.sums import sums
+from bagcert.rules.totals import sums
 from bagcert.threats import Regions
 
 

@@ -166,20 +166,20 @@ class Footprint:
         return union((*self.branches, *other.branches))
 
     def regions(self, threat: Threat) -> Regions:
-        """R(l) for every placement l of the threat."""
+        """R(l) for every placement l of one patch of the threat; `count` of them are reached at once."""
         if threat.image_size != self.image_size:
             raise UsageError(
                 f"The threat is for images of {threat.image_size[0]}x{threat.image_size[1]}, but these have "
                 f"{self.image_size[0]}x{self.image_size[1]}. Build it for this image size."
             )
         if threat.masks is None:
-            return self._rectangle_regions(threat.rectangles)
+            return self._rectangle_regions(threat.rectangles, threat.count)
         masks = torch.zeros(len(threat.masks), *self.grid, dtype=torch.bool)
         for branch in self.branches:
             masks |= compose(branch.rows, compose(threat.masks, branch.columns.T))
-        return MaskRegions(masks, torch.tensor(threat.placements()))
+        return MaskRegions(masks, torch.tensor(threat.placements()), threat.count)
 
-    def _rectangle_regions(self, rectangles: tuple[Rectangles, ...]) -> Regions:
+    def _rectangle_regions(self, rectangles: tuple[Rectangles, ...], count: int) -> Regions:
         """Sets of rows times sets of columns; plain masks if branches form a shape that is no such product."""
         parts: list[SeparableRegions] = []
         for branch in self.branches:
@@ -190,13 +190,13 @@ class Footprint:
                     touched(branch.columns, shape[1])[columns.start : columns.stop],
                 )
                 families.append(Family.product(*reached, shape, (rows.start, columns.start)))
-            parts.append(SeparableRegions(tuple(families)))
+            parts.append(SeparableRegions(tuple(families), count))
         if len(parts) == 1:
             return parts[0]
         masks = parts[0].masks()
         for part in parts[1:]:
             masks |= part.masks()
-        return MaskRegions(masks, parts[0].placements)
+        return MaskRegions(masks, parts[0].placements, count)
 
 
 def check_same_grid(one: Footprint, other: Footprint) -> None:

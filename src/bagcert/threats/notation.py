@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError, unknown_name
-from bagcert.threats.threat import AREAS, RectangleThreat, RegionThreat, Size, Threat, inside_area
+from bagcert.threats.threat import AREAS, RectangleThreat, RegionThreat, SeveralThreat, Size, Threat, inside_area
 
 Patch = str | int | Sequence[int] | Threat | Tensor | np.ndarray
 MOST_CELLS = 2**27  # pixels of all sets of a threat that is no rectangle
@@ -42,7 +42,15 @@ def parse_threat(patch: Patch, image_size: Size) -> Threat:
 
 
 def read_text(text: str, image_size: Size) -> Threat:
-    """The threat that a text stands for; of `5x5,2x12` or `5x5|2x12` the attacker chooses one."""
+    """The threat that a text stands for; `2*5x5` and `2of5x5` are two patches at once."""
+    if match := re.fullmatch(r"\s*(\d{1,9})\s*(?:\*|of)\s*(.+)", text):
+        one = read_choice(match[2], image_size)
+        return one if match[1] == "1" else SeveralThreat(one, int(match[1]))
+    return read_choice(text, image_size)
+
+
+def read_choice(text: str, image_size: Size) -> Threat:
+    """One patch; of `5x5,2x12` or `5x5|2x12` the attacker chooses one."""
     if "+" in text:
         raise UsageError(
             f"Patches of which the attacker chooses one are joined by ',', not '+'. "
@@ -86,7 +94,8 @@ def read_part(text: str, image_size: Size) -> Threat:
     if shape.startswith("masks:"):
         raise UsageError(f"The masks of '{shortened(text)}' are in a file. Name it by --masks FILE.npy.")
     raise UsageError(
-        f"Cannot read the patch '{shortened(text)}'. Write it like {', '.join(NOTATIONS)} or 5x5,2x12 (height x width)."
+        f"Cannot read the patch '{shortened(text)}'. Write it like {', '.join(NOTATIONS)}, 5x5,2x12 or 2*5x5 "
+        "(height x width)."
     )
 
 

@@ -15,6 +15,7 @@ class Regions(ABC):
 
     grid: Size
     placements: Tensor  # int64 [n 4]: row, column, height, width in pixels
+    count: int  # of regions that an attacker takes at once, overlapping or not
     families: "tuple[Family, ...]" = ()  # of products of rows and columns; none: sets of any form
 
     def __len__(self) -> int:
@@ -40,8 +41,8 @@ class Regions(ABC):
     def maximal(self) -> "Regions":
         """The regions that lie inside no other region, each once.
 
-        Every region lies inside a maximal one. So a statement that gets harder as a region grows need only be checked
-        for the maximal ones.
+        Every region lies inside a maximal one, and a union of several inside a union of maximal ones. So a statement
+        that gets harder as what is reached grows need only be checked for the maximal ones.
         """
 
     @abstractmethod
@@ -66,6 +67,7 @@ class MaskRegions(Regions):
 
     table: Tensor  # bool [n i j]
     placements: Tensor
+    count: int = 1
 
     @property
     def grid(self) -> Size:  # type: ignore[override]
@@ -85,12 +87,12 @@ class MaskRegions(Regions):
 
     def maximal(self) -> "MaskRegions":
         kept = maximal_sets(self.table.flatten(1))
-        return MaskRegions(self.table[kept], self.placements[kept])
+        return MaskRegions(self.table[kept], self.placements[kept], self.count)
 
     def to(self, device: torch.device) -> "MaskRegions":
         if self.table.device == device:
             return self
-        return MaskRegions(self.table.to(device), self.placements.to(device))
+        return MaskRegions(self.table.to(device), self.placements.to(device), self.count)
 
 
 def subsets(sets: Tensor, others: Tensor) -> Tensor:
@@ -240,6 +242,7 @@ class SeparableRegions(Regions):
     """Regions that are products of rows and columns, one family for each patch shape."""
 
     families: tuple[Family, ...]
+    count: int = 1
 
     @property
     def grid(self) -> Size:  # type: ignore[override]
@@ -279,9 +282,9 @@ class SeparableRegions(Regions):
             for other in range(len(families)):
                 if mine != other:  # the earlier family keeps equal regions
                     families[mine] = families[mine].outside(families[other], strictly=mine < other)
-        return SeparableRegions(tuple(family for family in families if len(family.kept)))
+        return SeparableRegions(tuple(family for family in families if len(family.kept)), self.count)
 
     def to(self, device: torch.device) -> "SeparableRegions":
         if self.families[0].kept.device == device:
             return self
-        return SeparableRegions(tuple(family.to(device) for family in self.families))
+        return SeparableRegions(tuple(family.to(device) for family in self.families), self.count)

@@ -1,4 +1,4 @@
-"""What an attacker may touch: one rectangle of pixels in the image, or one of some given sets of pixels."""
+"""What an attacker may touch: a rectangle of pixels in the image, one of some given sets, or several such at once."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -32,16 +32,22 @@ class Rectangles(NamedTuple):
 
 
 class Threat(ABC):
-    """The attacker is white-box and picks, for each image, one placement and every pixel value inside it.
+    """The attacker is white-box and picks, for each image, `count` placements and every pixel value inside them.
 
-    Either `rectangles` says all, or `masks` has the pixels of each placement. A threat of two patches at once would be
-    a third form: pairs of placements, whose regions are unions.
+    Either `rectangles` says where one patch may lie, or `masks` has the pixels of each of its placements. Several
+    patches may overlap.
     """
 
     image_size: Size
     shapes: tuple[Size, ...]  # of rectangles, if they may lie anywhere; else none
     rectangles: tuple[Rectangles, ...]  # none: look at `masks`
     masks: Tensor | None  # bool [n h w], in the order of `placements`; None: rectangles
+    count: int = 1  # patches at once
+
+    @property
+    def one(self) -> "Threat":
+        """One patch of this threat alone."""
+        return self
 
     @abstractmethod
     def __str__(self) -> str:
@@ -53,7 +59,7 @@ class Threat(ABC):
 
     @abstractmethod
     def placements(self) -> list[Placement]:
-        """Where a patch may sit."""
+        """Where one patch may sit."""
 
     @property
     @abstractmethod
@@ -208,6 +214,54 @@ class RegionThreat(Threat):
 
     def pixels(self) -> Tensor:
         return self.masks
+
+
+MOST_PATCHES = 9
+
+
+@dataclass(frozen=True)
+class SeveralThreat(Threat):
+    """Several patches at once, each of them a patch of one threat, anywhere that it allows; they may overlap."""
+
+    each: Threat
+    count: int
+    shapes: ClassVar[tuple[Size, ...]] = ()  # type: ignore[misc]  # a single patch is not all that may be painted
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= MOST_PATCHES:
+            raise UsageError(f"The number of patches must be in 1..{MOST_PATCHES}, but is {self.count}. Write 2*5x5.")
+
+    @property
+    def one(self) -> Threat:
+        return self.each
+
+    @property
+    def image_size(self) -> Size:  # type: ignore[override]
+        return self.each.image_size
+
+    @property
+    def rectangles(self) -> tuple[Rectangles, ...]:  # type: ignore[override]
+        return self.each.rectangles
+
+    @property
+    def masks(self) -> Tensor | None:  # type: ignore[override]
+        return self.each.masks
+
+    def __str__(self) -> str:
+        return f"{self.count}*{self.each}"
+
+    def describe(self) -> str:
+        return f"{self.count} patches at once, each {self.each.describe()}"
+
+    def placements(self) -> list[Placement]:
+        return self.each.placements()
+
+    @property
+    def number(self) -> int:
+        return self.each.number
+
+    def pixels(self) -> Tensor:
+        return self.each.pixels()
 
 
 def bounding_box(mask: Tensor) -> Placement:

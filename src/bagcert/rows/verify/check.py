@@ -14,7 +14,7 @@ from bagcert.rows.accuracy import wilson
 from bagcert.rows.format import CERTIFICATES, Evaluation, Meta, Record, read_meta, read_records
 from bagcert.rows.stored_scores import ScoreFiles, digest
 from bagcert.rows.verify.conditions import CONDITIONS, VIEW_CONDITIONS, Finding, covered, with_alerts
-from bagcert.rows.verify.painted import Masks
+from bagcert.rows.verify.painted import Masks, patches_at_once
 from bagcert.rows.verify.reach import NONE, Floats, Reach, blind_views, field_of, maps_of, maximal_reach
 
 
@@ -29,6 +29,11 @@ def checker_for(header: dict[str, Any], patch: str, rule: str, masks: Masks = NO
         raise UsageError(
             f"Rule '{rule}' does not fit the scores in the rows, which are {'of views' if views else 'not of views'}. "
             f"Only '{', '.join(VIEW_CONDITIONS)}' is for views, and it is for nothing else."
+        )
+    count = patches_at_once(patch)[0]
+    if count > (1 if views or colon else CONDITIONS[name].patches):
+        raise UsageError(
+            f"Rule '{rule}' in the rows cannot be verified for {count} patches at once. Certify by another."
         )
     return ViewChecker(header, patch, rule, masks) if views else RegionChecker(header, patch, rule, masks)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from bagcert.rows.verify.painted import Flags
 from bagcert.rows.verify.reach import Floats, Reach
+from bagcert.rows.verify.several import largest_reach, lead_of_sums, lead_of_unions, unions_consistent
 
 Bounds = tuple[int, int]  # of the scores
 AT_ONCE = 2**22  # scores of masked copies held at a time
@@ -41,13 +42,15 @@ def rivals(scores: Floats, claimed: int) -> Floats:
 def largest_region(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: Bounds) -> Finding:
     """Condition 3.3: the lead must exceed what the largest region can change, twice."""
     sums = totals(scores)
-    lead = sums[claimed] - np.delete(sums, claimed).max() - 2 * (bounds[1] - bounds[0]) * reach.sizes().max()
+    lead = sums[claimed] - np.delete(sums, claimed).max() - 2 * (bounds[1] - bounds[0]) * largest_reach(reach)
     return Finding(int(sums.argmax()), int(lead))
 
 
 def every_region(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: Bounds) -> Finding:
     """Condition 3.2: outside each region the lead must exceed the region's size."""
     sums = totals(scores)
+    if reach.count > 1:
+        return Finding(int(sums.argmax()), lead_of_sums(scores, claimed, reach, bounds[1] - bounds[0]))
     outside = sums[:, None] - reach.inside(scores)  # k n
     leads = outside[claimed] - rivals(outside, claimed).max(axis=0) - (bounds[1] - bounds[0]) * reach.sizes()
     return Finding(int(sums.argmax()), int(leads.min()))
@@ -69,7 +72,15 @@ def masked(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: Bou
 
 
 def two_mask(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: Bounds) -> Finding:
-    """Every pair of masks: a class is consistent if it wins, under some first mask, with every second one."""
+    """Every pair of masks: a class is consistent if it wins, under some first mask, with every second one.
+
+    With masks for two patches at once, unions of two masks take the place of one.
+    """
+    if masks.count == 2:
+        consistent = unions_consistent(scores, masks)
+        assert len(consistent) <= 1, "two consistent classes"
+        predicted = consistent.pop() if consistent else int(totals(scores).argmax())
+        return Finding(predicted, lead_of_unions(scores, claimed, masks))
     firsts = masks.masks()
     step = max(1, AT_ONCE // scores.size)
     consistent, least, robust = set[int](), np.inf, np.zeros(len(firsts), dtype=bool)
@@ -134,16 +145,17 @@ class Condition(NamedTuple):
 
     find: Callable[..., Finding]
     masks: bool = False  # it says nothing of patches that reach beyond a mask
+    patches: int = 1  # at once, at most
     alerts: bool = False  # it may be written with a threshold, as in two-mask:40
     detects: bool = False  # it promises the class or an alert, always has a threshold, and takes it after the bounds
 
 
 # By the names that rules have in rows.
 CONDITIONS = {
-    "largest-region": Condition(largest_region),
-    "every-region": Condition(every_region),
+    "largest-region": Condition(largest_region, patches=9),
+    "every-region": Condition(every_region, patches=9),
     "masked": Condition(masked, masks=True),
-    "two-mask": Condition(two_mask, masks=True, alerts=True),
+    "two-mask": Condition(two_mask, masks=True, patches=2, alerts=True),
     "detect": Condition(detect, masks=True, alerts=True, detects=True),
 }
 VIEW_CONDITIONS = {"unanimous": unanimous}

@@ -41,10 +41,16 @@ class Painted:
         return {"upper": upper, "lower": lower, "left": left, "right": right, "center": center}[area]
 
 
+def patches_at_once(patch: str) -> tuple[int, str]:
+    """How many patches are painted at once, and what each may be: `2*5x5` or `2of5x5`."""
+    match = re.fullmatch(r"\s*(\d+)\s*(?:\*|of)(.*)", patch)
+    return (int(match[1]), match[2]) if match else (1, patch)
+
+
 def placements(patch: str, height: int, width: int, masks: Masks) -> list[Painted]:
-    """Every placement of a written patch: of parts joined by ',' or '|' each in turn ('+' in older rows)."""
+    """Every placement of one patch: of parts joined by ',' or '|' each in turn ('+' in older rows)."""
     found: list[Painted] = []
-    for part in re.split(r"[,|+](?![^(]*\))", patch.replace(" ", "")):
+    for part in re.split(r"[,|+](?![^(]*\))", patches_at_once(patch)[1].replace(" ", "")):
         shape, at, area = part.partition("@")
         mine = list(anywhere(shape, height, width, masks))
         if at and area not in ("upper", "lower", "left", "right", "center"):

@@ -2,14 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagcert.errors import UsageError
-from bagcert.rows.verify.painted import Flags, Masks, Painted, placements
+from bagcert.rows.verify.painted import Flags, Masks, Painted, patches_at_once, placements
 
 Floats = NDArray[np.float64]  # whole numbers below 2**53, so every sum is exact
 Numbers = NDArray[np.int64]
@@ -17,7 +17,9 @@ NONE: Masks = {}
 
 
 class Reach(ABC):
-    """n sets of outputs."""
+    """n sets of outputs, of which an attacker reaches `count` at once."""
+
+    count: int
 
     @abstractmethod
     def inside(self, maps: Floats) -> Floats:
@@ -45,6 +47,7 @@ class SetReach(Reach):
     """Sets of any form."""
 
     sets: Flags  # [n i j]
+    count: int = 1
 
     def inside(self, maps: Floats) -> Floats:
         sums: Floats = np.tensordot(maps, self.sets.astype(np.float64), axes=([-2, -1], [1, 2]))
@@ -58,7 +61,7 @@ class SetReach(Reach):
         return sizes
 
     def select(self, kept: Flags) -> "SetReach":
-        return SetReach(self.sets[kept])
+        return SetReach(self.sets[kept], self.count)
 
 
 @final
@@ -70,6 +73,7 @@ class ProductReach(Reach):
     columns: Flags  # [q j]
     row: Numbers  # [n], which set of rows each has
     column: Numbers
+    count: int = 1
 
     def inside(self, maps: Floats) -> Floats:
         by_column = np.tensordot(maps, self.columns.astype(np.float64), axes=([-1], [1]))  # ... i q
@@ -84,7 +88,7 @@ class ProductReach(Reach):
         return sizes
 
     def select(self, kept: Flags) -> "ProductReach":
-        return ProductReach(self.rows, self.columns, self.row[kept], self.column[kept])
+        return ProductReach(self.rows, self.columns, self.row[kept], self.column[kept], self.count)
 
     def within(self, other: Reach) -> Flags:
         if not isinstance(other, ProductReach):
@@ -102,18 +106,19 @@ def maximal_reach(footprint: dict[str, Any], patch: str, masks: Masks = NONE) ->
     """What each placement of the patch can reach, without those inside another one."""
     height, width = footprint["image_size"]
     maps = [seen_along(each, footprint) for each in maps_of(footprint)]
-    painted = placements(patch, height, width, masks)
+    painted, count = placements(patch, height, width, masks), patches_at_once(patch)[0]
     if len(maps) > 1 or any(each.pixels is not None for each in painted):
         # Several maps have their rows in turn: the first rows of all, then their second rows.
         sets = [np.stack([reached_set(each, *seen) for seen in maps], axis=1) for each in painted]
-        reach: Reach = SetReach(np.unique(np.array(sets).reshape(len(sets), *footprint["grid"]), axis=0))
+        reach: Reach = SetReach(np.unique(np.array(sets).reshape(len(sets), *footprint["grid"]), axis=0), count)
     else:
         ((seen_rows, seen_columns),) = maps
         found = set()
         for each in painted:
             rows, columns = touched(seen_rows, each.rows), touched(seen_columns, each.columns)
             found.add((rows, columns) if rows and columns else (frozenset[int](), frozenset[int]()))
-        reach = numbered(sorted(found, key=lambda pair: (sorted(pair[0]), sorted(pair[1]))), footprint["grid"])
+        ordered = sorted(found, key=lambda pair: (sorted(pair[0]), sorted(pair[1])))
+        reach = replace(numbered(ordered, footprint["grid"]), count=count)
     inside = reach.within(reach)
     np.fill_diagonal(inside, False)  # all are different, so no two lie inside each other
     return reach.select(np.logical_not(inside.any(axis=1)))
