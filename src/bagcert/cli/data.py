@@ -8,7 +8,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from typer import Argument, Option
 
 from bagcert.data import SPLITS, Dataset, FolderDataset, FolderSettings, load_dataset
+from bagcert.data.catalog import find_folder
 from bagcert.data.cifar10_sources import fetch_cifar10
+from bagcert.data.divide import divide
 from bagcert.errors import UsageError
 from bagcert.pictures import Framing
 
@@ -20,8 +22,18 @@ def data(
     ] = None,
     resize: Annotated[int, Option(help="for folders: length to scale the shorter side to; 0 keeps the size")] = 256,
     crop: Annotated[int, Option(help="for folders: side of the square to cut out")] = 224,
+    divide_into: Annotated[
+        Path | None,
+        Option("--divide", metavar="NEW", help="copy FOLDER/CLASS/* to NEW/train/CLASS/* and, one in five, to NEW/val"),
+    ] = None,
 ) -> None:
     console = Console(highlight=False, soft_wrap=True)
+    if divide_into is not None:
+        training, held_out = divide(find_folder(name, data_dir), divide_into)
+        console.print(
+            f"copied {training:,} pictures to {divide_into / 'train'} and {held_out:,} to {divide_into / 'val'}"
+        )
+        return
     if name == "cifar10":
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

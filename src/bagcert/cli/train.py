@@ -1,4 +1,4 @@
-"""`bagcert train`: from a recipe to a run folder."""
+"""`bagcert train`: from a recipe, a folder of pictures, or both to a run folder."""
 
 import json
 import os
@@ -13,15 +13,29 @@ import typer
 
 from bagcert.cli.own_network import OwnNetwork, own_network
 from bagcert.data.base import derive_seed
+from bagcert.data.catalog import LOADERS, find_folder
+from bagcert.errors import UsageError
 from bagcert.training.loop import RunOptions
 from bagcert.training.loop import train as train_recipe
+from bagcert.training.plan import Planned, plan_folder
 from bagcert.training.recipe import Recipe, load_recipe
 from bagcert.training.run import RunFolder
 from bagcert.training.sync import Stopped
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="shipped recipe such as fast-cifar10, or TOML file")],
+    recipe: Annotated[
+        str | None,
+        typer.Argument(help="shipped recipe such as fast-cifar10, or TOML file; default: by the size of the pictures"),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="folder with train/CLASS/* and val/CLASS/* instead of the recipe's data set")
+    ] = None,
+    patch: Annotated[str | None, typer.Option(help="patch to train for and to certify against")] = None,
+    start_from: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="begin with the weights of this model or run; needs --data")
+    ] = None,
+    freeze: Annotated[bool, typer.Option("--freeze", help="with --start-from: train only the new head")] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -31,23 +45,26 @@ def train(
     minutes: Annotated[
         float | None, typer.Option(help="time limit: measure the speed, then train as many steps as fit", min=0)
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="run folder; default: runs/RECIPE")] = None,
+    out: Annotated[Path | None, typer.Option(help="run folder; default: runs/RECIPE, or runs/FOLDER")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue from the checkpoint in the run folder")] = False,
-    data: Annotated[
-        str | None, typer.Option(help="folder with train/CLASS/* and val/CLASS/* instead of the recipe's data set")
-    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="leave out images that cannot be read")] = False,
     seed: Annotated[int, typer.Option(help="seed of all randomness")] = 0,
     final: Annotated[bool, typer.Option("--final", help="train on the validation images too")] = False,
     network: OwnNetwork = None,
 ) -> None:
-    folder = out or Path("runs") / Path(recipe).stem
-    order = RunOptions(out=folder, data_dir=data_dir, seed=seed, minutes=minutes, final=final, resume=resume)
+    wanted = {
+        "evaluation.patch": patch,
+        "data.skip_broken": skip_broken or None,
+        "training.freeze": freeze or None,
+        "data.name": data,
+    }
+    changes = [f"{key}={json.dumps(value)}" for key, value in wanted.items() if value is not None]
+    planned = plan(recipe, data, data_dir, start_from, network is not None, [*changes, *(settings or ())])
+    folder = out or Path("runs") / Path(recipe or data or "").stem
+    order = RunOptions(folder, data_dir, seed, minutes, final, resume, told=planned.told)
     try:
-        changes = [*(settings or ()), *([f"data.name={json.dumps(data)}"] if data is not None else [])]
-        changes += ["data.skip_broken=true"] if skip_broken else []
-        train_recipe(chosen_recipe(recipe, changes, network, seed), order)
+        train_recipe(handed_over(planned.recipe, network, seed), order)
     except Stopped:
         if os.environ.get("RANK", "0") == "0":
             again = [word for word in sys.argv[1:] if word != "--resume"]
@@ -57,12 +74,21 @@ def train(
         typer.echo(f"wrote {RunFolder(folder).weights}")
 
 
-def chosen_recipe(name: str, changes: list[str], network: str | None, seed: int) -> Recipe:
-    """The recipe with its changes; a network of the caller's own takes the place of the recipe's."""
-    if network is None:
-        return load_recipe(name, changes)
-    recipe = load_recipe(name, ["network.name=own", *changes])
+def plan(
+    recipe: str | None, data: str | None, data_dir: Path | None, start: str | None, own: bool, changes: list[str]
+) -> Planned:
+    """The recipe as it is, or fitted to a folder."""
+    if data is not None and data not in LOADERS:
+        return plan_folder(find_folder(data, data_dir), recipe, changes, start, own)
+    if start is not None:
+        raise UsageError("To start from a model, name the folder to train on. Add --data FOLDER.")
+    if recipe is None:
+        raise UsageError("Name a recipe, or a folder of pictures: bagcert train --data FOLDER. See bagcert recipes.")
+    return Planned(load_recipe(recipe, ["network.name=own", *changes] if own else changes), told="")
+
+
+def handed_over(recipe: Recipe, network: str | None, seed: int) -> Recipe:
+    """The recipe with a network of the caller's own, if one is named."""
     torch.manual_seed(derive_seed(seed, "weights"))
     own = own_network(network)
-    assert own is not None
-    return replace(recipe, network=recipe.network.handed(own))
+    return recipe if own is None else replace(recipe, network=recipe.network.handed(own))

@@ -15,6 +15,7 @@ LOADERS: dict[str, Callable[[Path | None], Dataset]] = {
     "digits": lambda _: load_digits(),
     "fashion-mnist": load_fashion_mnist,
 }
+NATIVE_SIZES = {"cifar10": 32, "digits": 8, "fashion-mnist": 28}  # pixels along a side
 
 
 def load_dataset(name_or_folder: str, data_dir: Path | None = None, folder: FolderSettings | None = None) -> Dataset:
@@ -25,8 +26,13 @@ def load_dataset(name_or_folder: str, data_dir: Path | None = None, folder: Fold
     """
     if name_or_folder in LOADERS:
         return LOADERS[name_or_folder](data_dir)
-    path = Path(name_or_folder).expanduser()
+    return FolderDataset(find_folder(name_or_folder, data_dir), folder)
+
+
+def find_folder(name: str, data_dir: Path | None = None) -> Path:
+    """The folder at this path, or of this name among the data sets."""
+    path = Path(name).expanduser()
     path = path if path.is_dir() else data_folder(data_dir) / path
     if not path.is_dir():
-        raise unknown_name("data set or folder", name_or_folder, LOADERS)
-    return FolderDataset(path, folder)
+        raise unknown_name("data set or folder", name, LOADERS)
+    return path

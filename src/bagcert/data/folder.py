@@ -18,7 +18,9 @@ from bagcert.errors import UsageError
 from bagcert.pictures import Framing
 from bagcert.pictures.reading import ENDINGS
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# By the number of channels; of ImageNet, and the means of these for gray pictures.
+MEAN = {1: (0.449,), 3: (0.485, 0.456, 0.406)}
+STD = {1: (0.226,), 3: (0.229, 0.224, 0.225)}
 PARTS = ("train", "val")
 MOST_RESIDENT = 32 * 2**30  # bytes of pixels
 
@@ -123,9 +125,9 @@ class FolderDataset(Dataset):
         self.folder = folder
         parts = [folder / name for name in PARTS if (folder / name).is_dir()]
         self.classes = class_folders(parts[0] if parts else folder)
-        self.mean, self.std = IMAGENET_MEAN, IMAGENET_STD
         self.framing = self.settings.framing
         self.channels, self.image_size = self.framing.channels, self.framing.size
+        self.mean, self.std = MEAN[self.channels], STD[self.channels]
         listings = {part.name: list_images(part, self.classes) for part in parts}
         listings = listings or {"val": list_images(folder, self.classes)}
         self.broken: dict[Path, str] = {}

@@ -82,6 +82,7 @@ class Scorer(nn.Module, ABC):
 WIDEST = 2**14  # features
 Classes = Annotated[int, Key("classes of the data", most=2**16)]
 Channels = Annotated[int, Key("1 for gray pictures, 3 for color", most=WIDEST)]
+Step = Annotated[str, Key("score step: how scores become integers")]
 Width = Annotated[int, Key("features of the classifier's first stage", most=WIDEST)]
 Blocks = Annotated[tuple[int, ...], Key("residual blocks of each stage of the classifier", most=99)]
 
@@ -91,6 +92,8 @@ class NetworkConfig(ABC):
 
     classes: int
     channels: int
+
+    brings_weights: ClassVar[bool] = False  # building it takes no memory for weights
 
     @abstractmethod
     def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "BuiltScorer":

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bagcert.config import Key
 from bagcert.errors import UsageError
-from bagcert.scorers.base import WIDEST, BuiltScorer, Channels, Classes, NetworkConfig, Normalize, conv_norm
+from bagcert.scorers.base import WIDEST, BuiltScorer, Channels, Classes, NetworkConfig, Normalize, Step, conv_norm
 from bagcert.scorers.footprint_table import layer_table
 from bagcert.scorers.steps import score_step
 from bagcert.tensors import Images
@@ -72,7 +72,7 @@ class ResidualConfig(NetworkConfig):
     positions: Annotated[bool, Key("learned features of each position, added to what it sees (not in the paper)")] = (
         False
     )
-    step: Annotated[str, Key("score step: how scores become integers")] = "heaviside"
+    step: Step = "heaviside"
 
     def __post_init__(self) -> None:
         blocks = len(self.kernels)

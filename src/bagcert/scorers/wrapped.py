@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bagcert.errors import UsageError
-from bagcert.scorers.base import BuiltScorer, NetworkConfig
+from bagcert.scorers.base import BuiltScorer, Channels, Classes, NetworkConfig, Step
 from bagcert.scorers.steps import score_step
 from bagcert.tensors import Images, Scores
 from bagcert.threats.footprint import IntOrPair, pair
@@ -21,9 +21,10 @@ class OwnConfig(NetworkConfig):
     """A network of the caller's own. A card names no code, so the caller hands the network over again to load it."""
 
     name: ClassVar[str] = "own"
-    classes: int = 10
-    channels: int = 3
-    step: str = "logits"
+    brings_weights: ClassVar[bool] = True
+    classes: Classes = 10
+    channels: Channels = 3
+    step: Step = "logits"
     network: ClassVar[nn.Module | None] = None  # what the caller handed over
 
     def __post_init__(self) -> None:

@@ -11,13 +11,15 @@ import torch
 from torch import Tensor
 
 from bagcert.data import FolderDataset, load_dataset
+from bagcert.data.base import Dataset
 from bagcert.distributed import World, joined_world
 from bagcert.errors import UsageError
+from bagcert.training.memory import check_weights, free_memory, gigabytes, measure, used_memory
 from bagcert.training.recipe import Recipe
 from bagcert.training.reporter import Reporter
 from bagcert.training.run import Run, RunFolder
 from bagcert.training.sync import Stopped, StopRequest, stop_signals
-from bagcert.training.trainer import Trainer
+from bagcert.training.trainer import Objective, Trainer
 
 
 class Meter:
@@ -72,26 +74,33 @@ RESERVE = 0.03  # of the time left, for checkpoints and slower moments
 
 def fit_steps(trainer: Trainer, evaluate: Callable[[], object], evaluations: int, deadline: float) -> int:
     """The number of steps that end before `deadline` (time.monotonic). The trainer is left as it was."""
-    before = {name: value.clone() for name, value in trainer.state().items()}
-    batches = trainer.batches(0)
-    for step in range(WARMUP_STEPS):
-        trainer.step(step, WARMUP_STEPS + TIMED_STEPS, next(batches))
-    step_seconds = _seconds(
-        trainer,
-        lambda: [
-            trainer.step(step, WARMUP_STEPS + TIMED_STEPS, next(batches))
-            for step in range(WARMUP_STEPS, WARMUP_STEPS + TIMED_STEPS)
-        ],
-    )
-    step_seconds /= TIMED_STEPS
+    each = step_seconds(trainer, WARMUP_STEPS, TIMED_STEPS)
     evaluate()  # the first one chooses kernels
     evaluation_seconds = _seconds(trainer, evaluate)
-    trainer.load_state(before)
     left = (deadline - time.monotonic()) * (1 - RESERVE) - evaluations * evaluation_seconds
-    steps = int(trainer.world.share(left // step_seconds))
+    steps = int(trainer.world.share(left // each))
     if steps < 1:
-        raise UsageError(f"No time is left for a step, which takes {step_seconds:.2g} s. Allow more --minutes.")
+        raise UsageError(f"No time is left for a step, which takes {each:.2g} s. Allow more --minutes.")
     return steps
+
+
+def step_seconds(trainer: Trainer, warmup: int, timed: int) -> float:
+    """The time of a step, from a few of them. The trainer is left as it was."""
+    before = {name: value.clone() for name, value in trainer.state().items()}
+    batches, steps = trainer.batches(0), warmup + timed
+    for step in range(warmup):
+        trainer.step(step, steps, next(batches))
+    seconds = _seconds(trainer, lambda: [trainer.step(step, steps, next(batches)) for step in range(warmup, steps)])
+    trainer.load_state(before)
+    return seconds / timed
+
+
+def expected_seconds(run: Run) -> float:
+    """How long all steps and evaluations take, roughly. Certifying a picture takes about a third of training on it."""
+    recipe = run.trainer.recipe
+    pictures = recipe.evaluation.images or len(run.validation)
+    certified = recipe.evaluation.times * pictures / (3 * recipe.training.batch_size)  # in steps
+    return step_seconds(run.trainer, warmup=1, timed=2) * (run.steps + certified)
 
 
 def _seconds(trainer: Trainer, work: Callable[[], object]) -> float:
@@ -117,6 +126,7 @@ class RunOptions:
     minutes: float | None = None
     final: bool = False  # train on the validation images too
     resume: bool = False
+    told: str = ""  # of the data and what will be done with it; followed by how long it takes
 
 
 def train(recipe: Recipe, options: RunOptions) -> None:
@@ -127,12 +137,14 @@ def train(recipe: Recipe, options: RunOptions) -> None:
     resumes = folder.checkpoint.exists()  # checked before any other process can write one
     with joined_world() as world, stop_signals() as stop:
         _tune(world.device)
-        dataset = load_dataset(recipe.data.name, options.data_dir, recipe.data.folder)
+        dataset = load_dataset(recipe.data.name, options.data_dir, recipe.data.folder(recipe.network.channels))
         if isinstance(dataset, FolderDataset) and dataset.broken and world.is_main:
             folder.list_broken(list(dataset.broken.values()))
         source = dataset.split("train+validation" if options.final else "train")
+        check_weights(recipe, dataset, free_memory(world.device))
         trainer = Trainer(recipe, dataset, source, options.seed, world)
         run = Run(folder, trainer, dataset, final=options.final)
+        needed = _check_memory(trainer, dataset)
         if resumes:
             run.restore()
         else:
@@ -140,10 +152,41 @@ def train(recipe: Recipe, options: RunOptions) -> None:
                 folder.write_recipe(recipe)
             if options.minutes is not None:
                 run.steps = fit_steps(trainer, run.evaluate, recipe.evaluation.times, deadline)
+            if options.told:
+                left = expected_seconds(run) if options.minutes is None else deadline - time.monotonic()
+                _tell(options.told, needed, left, run)
             run.save()
         with Reporter(folder.path, run.step, run.steps, silent=not world.is_main) as reporter:
             _steps(run, reporter, stop)
             run.finish()
+
+
+def _check_memory(trainer: Trainer, dataset: Dataset) -> int:
+    """Refuse what does not fit into memory; else, how much of it this process will take."""
+    device, processes = trainer.world.device, trainer.world.size
+    need = measure(Objective(trainer.scorer, trainer.loss), trainer.scorer, dataset, device)
+    free = free_memory(device)
+    if free is not None:
+        need.check(trainer.recipe, free if device.type == "cuda" else free // processes, processes)
+    return used_memory(device) + need.total(trainer.recipe, processes)
+
+
+def _tell(told: str, needed: int, seconds: float, run: Run) -> None:
+    """Say what was found in a folder, what will be done with it, and how long that takes."""
+    trainer = run.trainer
+    if trainer.world.is_main:
+        epochs = run.steps / trainer.steps_per_epoch
+        patch = trainer.recipe.evaluation.patch
+        what = f"{told} against {patch} patches; about {gigabytes(needed)}; {epochs:.3g} epochs in about "
+        print(what + about(seconds), flush=True)
+
+
+def about(seconds: float) -> str:
+    """A time that is only known roughly."""
+    for unit, length in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(1, seconds):.0f} seconds"
 
 
 def _steps(run: Run, reporter: Reporter, stop: StopRequest) -> None:

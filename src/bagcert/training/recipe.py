@@ -28,7 +28,9 @@ class DataConfig:
     crop_padding: Annotated[int, Key("shift training pictures at random by up to so many pixels", 0, 1000)] = 4
     # For image folders only. The defaults are the usual ones for ImageNet.
     resize: Annotated[int, Key("folders: scale the shorter side to this length; 0: leave it", 0, 10_000)] = 256
-    crop: Annotated[int, Key("folders: side of the square to cut out", 1, 10_000)] = 224
+    crop: Annotated[
+        int | tuple[int, ...], Key("folders: side of the square to cut out, or height and width", 1, 10_000)
+    ] = 224
     fit: Annotated[str, Key("folders: crop, or squash: the whole picture, each side scaled separately")] = "crop"
     interpolation: Annotated[
         str, Key("folders: box, or bilinear: smoother, but proves smaller patches in the pictures' own pixels")
@@ -36,9 +38,19 @@ class DataConfig:
     resident: Annotated[bool, Key("folders: decode all pictures once and keep them on the device")] = False
     skip_broken: Annotated[bool, Key("folders: leave out pictures that cannot be read")] = False
 
+    def __post_init__(self) -> None:
+        if isinstance(self.crop, tuple) and len(self.crop) != 2:
+            raise UsageError(f"The value of data.crop must be a side, or height and width, but is {list(self.crop)}.")
+
     @property
-    def folder(self) -> FolderSettings:
-        framing = Framing((self.crop, self.crop), self.resize, fit=self.fit, interpolation=self.interpolation)
+    def image_size(self) -> tuple[int, int]:
+        """The height and width of a folder's images."""
+        height, width = self.crop if isinstance(self.crop, tuple) else (self.crop, self.crop)
+        return height, width
+
+    def folder(self, channels: int) -> FolderSettings:
+        """How a folder is read for a network of so many channels."""
+        framing = Framing(self.image_size, self.resize, channels, self.fit, self.interpolation)
         return FolderSettings(framing, skip_broken=self.skip_broken, resident=self.resident)
 
 
@@ -48,6 +60,8 @@ class TrainingConfig:
 
     batch_size: Annotated[int, Key("pictures per step, over all devices", most=10**6)] = 96  # App. A.1.1
     average: Annotated[float, Key("decay of the average of weights that is kept; 0: the last weights")] = 0.0
+    start: Annotated[str, Key("model or run folder whose weights to begin with, under a new head; none: random")] = ""
+    freeze: Annotated[bool, Key("train only the new head of a network that was started from a model")] = False
     checkpoint_seconds: Annotated[float, Key("seconds between checkpoints", 0, 10**6)] = 120.0
 
     def __post_init__(self) -> None:
@@ -55,6 +69,8 @@ class TrainingConfig:
             raise UsageError(f"The value of training.batch_size must be at least 1, but is {self.batch_size}.")
         if not 0 <= self.average < 1:
             raise UsageError(f"The value of training.average must be at least 0 and below 1, but is {self.average}.")
+        if self.freeze and not self.start:
+            raise UsageError("Layers can be frozen only if they come from a model. Add --start-from MODEL.")
 
 
 @dataclass(frozen=True)
@@ -100,7 +116,11 @@ CHOICES: dict[str, Mapping[str, type[Any]]] = {"network": NETWORKS, "loss": LOSS
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """A shipped recipe by its name, or a TOML file by its path, with `section.key=value` overrides."""
-    table = _load_table(name)
+    return resolve(recipe_table(name), overrides)
+
+
+def resolve(table: dict[str, Any], overrides: Sequence[str]) -> Recipe:
+    """The recipe of nested tables, which overrides change in place."""
     for override in overrides:
         apply_override(table, override, CHOICES)
     return read_recipe(table)
@@ -134,7 +154,8 @@ def _shipped() -> Traversable:
     return resources.files("bagcert") / "recipes"
 
 
-def _load_table(name: str, depth: int = 0) -> dict[str, Any]:
+def recipe_table(name: str, depth: int = 0) -> dict[str, Any]:
+    """What a recipe and the recipes it is based on say, without defaults."""
     if name.endswith(".toml"):
         path: Traversable = Path(name)
         if not path.is_file():
@@ -155,7 +176,7 @@ def _load_table(name: str, depth: int = 0) -> dict[str, Any]:
         return {**table, "network": {"name": DEFAULT_NETWORK, **network}} if isinstance(network, dict) else table
     if not isinstance(base, str) or depth > 4:
         raise UsageError(f"The base of recipe '{name}' must be the name of another recipe, but is {base!r}.")
-    return _merge(_load_table(base, depth + 1), table)
+    return _merge(recipe_table(base, depth + 1), table)
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

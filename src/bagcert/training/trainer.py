@@ -17,6 +17,7 @@ from bagcert.threats import parse_threat
 from bagcert.training.losses import LOSSES, Loss
 from bagcert.training.optimizers import set_rates
 from bagcert.training.recipe import Recipe
+from bagcert.training.start import freeze, take_weights
 from bagcert.training.sync import share_norms
 
 
@@ -115,6 +116,10 @@ class Trainer:
             )
         torch.manual_seed(derive_seed(seed, "weights"))
         self.scorer = build_scorer(recipe, dataset)
+        if recipe.training.start:
+            take_weights(self.scorer, recipe.training.start)
+        if recipe.training.freeze:
+            freeze(self.scorer)
         self.loss = fitted_loss(self.scorer, recipe.loss, recipe.evaluation.patch)
         check_strides(self.scorer, world.device)
         if world.size > 1:

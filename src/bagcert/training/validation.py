@@ -43,7 +43,7 @@ def validate(
     own = {name: value.clone() for name, value in scorer.state_dict().items()} if weights is not None else None
     if weights is not None:
         scorer.load_state_dict(weights)
-    training = scorer.training
+    modes = {module: module.training for module in scorer.modules()}  # frozen layers are never in training
     defense = defense_of(scorer.eval(), classes, config, world)
     counts = torch.zeros(4, dtype=torch.int64, device=world.device)
     size = defense.batch_size * world.size
@@ -51,7 +51,8 @@ def validate(
     for batch in islice(batches, -(-config.images // size) if config.images else None):
         if len(batch.labels):
             counts += count(defense, batch)
-    scorer.train(training)
+    for module, training in modes.items():
+        module.training = training
     if own is not None:
         scorer.load_state_dict(own)
     total, clean, certified, votes = world.sum(counts).tolist()

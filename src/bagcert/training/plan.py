@@ -1,0 +1,96 @@
+"""From a folder of pictures to a recipe: what the pictures decide, so that nobody has to set it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from bagcert.config import write_config
+from bagcert.data.base import VALIDATION_SHARE
+from bagcert.data.catalog import NATIVE_SIZES
+from bagcert.data.look import Look, look_at
+from bagcert.defense import model_folder
+from bagcert.scorers.weights import DEFAULT_NETWORK, load_scorer
+from bagcert.scorers.wrapped import OwnConfig
+from bagcert.threats import parse_threat
+from bagcert.training.recipe import Recipe, recipe_table, resolve
+
+# The recipe for pictures whose shorter side has at most so many pixels.
+BY_SIZE = {16: "digits", 48: "folder-32"}
+LARGER = "folder-64"
+SCALED_FROM = 1.5  # times the size of the recipe: larger pictures are scaled down
+RESIDENT = 2**30  # bytes of pixels that are kept in memory
+LEAST_STEPS = 4  # per epoch; small folders get smaller batches
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A recipe for a folder, and what to tell before the first step."""
+
+    recipe: Recipe
+    told: str
+
+
+def plan_folder(
+    folder: Path, name: str | None, overrides: Sequence[str], start: str | None = None, own: bool = False
+) -> Planned:
+    """The named recipe, or the one for pictures of this size, fitted to the folder. Overrides have the last word.
+
+    With `start`, network and size of the pictures are those of that model. With `own`, the caller hands over a network.
+    """
+    look = look_at(folder)
+    name = name or default_recipe(look)
+    table = recipe_table(name)
+    data, network = table.setdefault("data", {}), table.setdefault("network", {})
+    data.update(frame(look, data))
+    step = {key: value for key, value in network.items() if key == "step"}  # it belongs to loss and rule
+    if own:
+        table["network"] = {"name": OwnConfig.name, **step}
+    table["network"]["channels"] = 1 if look.gray else 3
+    if start:
+        take_model(start, table)
+        table["network"].update(step)
+    table["network"]["classes"] = look.classes
+    pixels = look.pictures * table["network"]["channels"] * prod(data["crop"])
+    data.update(name=str(folder), resident=data.get("resident", pixels <= RESIDENT))
+    training = table.setdefault("training", {})
+    largest = max(1, (look.training - look.training // VALIDATION_SHARE) // LEAST_STEPS)
+    training["batch_size"] = min(training.get("batch_size", largest), largest)
+    recipe = in_pixels(resolve(table, overrides))
+    height, width = recipe.data.image_size
+    words = f"{name}, starting from {start}" if start else name
+    return Planned(recipe, f"{look}: training at {height}x{width} with {words}")
+
+
+def in_pixels(recipe: Recipe) -> Recipe:
+    """The recipe with its patch in pixels of the folder's pictures, if it is a share of them."""
+    threat = parse_threat(recipe.evaluation.patch, recipe.data.image_size)
+    if not threat.shapes:
+        return recipe
+    return replace(recipe, evaluation=replace(recipe.evaluation, patch=str(threat)))
+
+
+def default_recipe(look: Look) -> str:
+    return next((name for side, name in BY_SIZE.items() if min(look.typical) <= side), LARGER)
+
+
+def frame(look: Look, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of [data]: pictures of one size stay as they are; others are scaled down to the size of the recipe.
+
+    Pictures are never enlarged, except those of a folder that are smaller than half of its pictures.
+    """
+    meant = NATIVE_SIZES.get(data.get("name", ""), data.get("crop", 224))
+    if look.uniform and max(look.typical) <= SCALED_FROM * meant:
+        return {"resize": 0, "crop": list(look.typical)}
+    side = min(meant, *look.typical)
+    return {"resize": data.get("resize", 256) if side == data.get("crop", 224) else side, "crop": [side, side]}
+
+
+def take_model(model: str, table: dict[str, Any]) -> None:
+    """Put network and framing of a model into a recipe's tables."""
+    scorer, card = load_scorer(model_folder(model))
+    size = list(scorer.footprint.image_size)
+    table["network"] = {"name": DEFAULT_NETWORK, **write_config(scorer.config)}
+    table["data"].update(resize=card.get("framing", {}).get("resize", min(size)), crop=size)
+    table["training"] = {**table.get("training", {}), "start": model}
