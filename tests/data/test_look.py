@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -17,7 +16,8 @@ def fill(folder: Path, sizes: list[tuple[int, int]], mode: str = "RGB") -> Path:
     """One picture of each height and width."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, (height, width) in enumerate(sizes):
-        Image.fromarray(np.full((height, width, 3), 20 * number % 256, np.uint8)).convert(mode).save(folder / f"{number}.png")
+        picture = Image.new("RGB", (width, height), (20 * number % 256,) * 3)
+        picture.convert(mode).save(folder / f"{number}.png")
     return folder
 
 
