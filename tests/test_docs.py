@@ -91,6 +91,7 @@ def nothing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 GUIDES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
     "README.md": readers_images,
     "deploy.md": an_exported_graph,
+    "detection.md": readers_images,
     "quickstart.md": nothing,
     "rows.md": stored_rows,
     "threats.md": lambda monkeypatch: {},

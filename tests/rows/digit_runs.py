@@ -14,7 +14,9 @@ DIGITS = load_dataset("digits")
 SMALL = ("1x1", "2x2", "1x3")
 
 
-def save_digit_run(folder: Path, step: str = "heaviside", rule: str = "every-region", stride: int = 1) -> Path:
+def save_digit_run(
+    folder: Path, step: str = "heaviside", rule: str = "every-region", stride: int = 1, bias: float = 0.4
+) -> Path:
     """A run with random weights whose logits are shifted so that the classes differ over all images."""
     torch.manual_seed(0)
     config = ResidualConfig(
@@ -24,7 +26,7 @@ def save_digit_run(folder: Path, step: str = "heaviside", rule: str = "every-reg
     with torch.no_grad():  # some classes win by a lot, so that some images are certified
         scorer.head.weight.mul_(0.3)
         assert scorer.head.bias is not None
-        scorer.head.bias.copy_(torch.linspace(-0.4, 0.4, 10))
+        scorer.head.bias.copy_(torch.linspace(-bias, bias, 10))
     facts: dict[str, Any] = {
         "classes": list(DIGITS.classes),
         "data": {"name": "digits", "digest": DIGITS.digest},

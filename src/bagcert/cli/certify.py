@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +10,15 @@ import typer
 
 from bagcert.cli.output import continued, counted, rows_path, show_certified
 from bagcert.cli.own_network import OwnNetwork, own_network
-from bagcert.defense import load
+from bagcert.data import Source
+from bagcert.defense import Defense, load
 from bagcert.distributed import joined_world
 from bagcert.program import find_device
 from bagcert.rows.certified import Rows, read_rows, summary
 from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe, fitting_dataset
 from bagcert.rows.resume import usual_path
+from bagcert.rows.thresholds import settled
 from bagcert.rows.write import Plan, write_rows
 from bagcert.rules import find_rule
 from bagcert.threats.masks_file import read_masks
@@ -39,6 +42,14 @@ def certify(
         list[str] | None,
         typer.Option(help="rule, certified with every patch; repeat for several; default: the model's"),
     ] = None,
+    false_alerts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="raise alerts, above a threshold that this share of clean images exceeds, such as 1%; it is on the "
+            "model's card, or is chosen on the validation split and put there",
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(help="number of images, the first ones of the split; default: all", min=1)
     ] = None,
@@ -59,6 +70,9 @@ def certify(
         sets = [read_masks(path, defense.threat.image_size) for path in masks or []]
         patches = [*(patch or []), *map(str, sets)] or [str(defense.card["patch"])]
         evaluations = wanted(patches, rule or [str(defense.card["rule"])])
+        if false_alerts is not None:
+            unseen = partial(fitting_split, defense, data_dir)
+            evaluations = [settled(model, defense, entry, false_alerts, unseen) for entry in evaluations]
         images = min(limit or len(source), len(source))
         plan = Plan(evaluations, images, scores, {str(threat): threat for threat in sets})
         header = describe(model, defense, dataset, split)
@@ -74,6 +88,11 @@ def certify(
         typer.echo(json.dumps(to_object(rows, seconds)))
     else:
         show_certified(rows, defense, seconds, plan.masks)
+
+
+def fitting_split(defense: Defense, data_dir: Path | None) -> Source:
+    """The validation split of the data that the model was trained on."""
+    return fitting_dataset(None, defense, data_dir).split("validation")
 
 
 def wanted(patches: list[str], rules: list[str]) -> list[Evaluation]:

@@ -17,6 +17,7 @@ from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.rows.attacked import AttackRows, unsound_paths
 from bagcert.rows.certified import Rows, summary
+from bagcert.rules import detects
 from bagcert.threats import Threat, parse_threat
 
 
@@ -48,20 +49,29 @@ def rows_path(out: Path) -> Path:
     return out
 
 
+DETECTION = (
+    "Under detect, an alert is an error, and certified means: whatever the patch, the right answer or an alert. "
+    "An attacker can always provoke an alert."
+)
+
+
 def show_certified(rows: Rows, defense: Defense, seconds: float, masks: Mapping[str, Threat] | None = None) -> None:
     """Print a table in percent; `masks` are the threats that come from files, by their texts."""
     known = masks or {}
-    table = Table("patch", "rule", "clean %", "certified %", "95 %", "answered %")
+    alerts = any(rows.accuracies(entry).alerted is not None for entry in rows.results)
+    table = Table("patch", "rule", "clean %", "certified %", "95 %", "answered %", *(["alerts %"] if alerts else []))
     for entry, result in zip(rows.results, summary(rows), strict=True):
         low, high = result["interval"]
         shares = [f"{100 * result[key]:.2f}" for key in ("clean_accuracy", "certified_accuracy")]
         threat = parse_threat(known.get(entry.patch, entry.patch), defense.threat.image_size)
-        answered = rows.accuracies(entry).answered
-        table.add_row(
-            threat.describe(), entry.rule, *shares, f"{100 * low:.1f}–{100 * high:.1f}", f"{100 * answered:.2f}"
-        )
+        found = rows.accuracies(entry)
+        alerted = [] if not alerts else ["–" if found.alerted is None else f"{100 * found.alerted:.2f}"]
+        middle = (f"{100 * low:.1f}–{100 * high:.1f}", f"{100 * found.answered:.2f}")
+        table.add_row(threat.describe(), entry.rule, *shares, *middle, *alerted)
     console = Console(soft_wrap=True, highlight=False, width=max(100, get_terminal_size().columns))
     console.print(table)
+    if any(detects(entry.rule) for entry in rows.results):
+        console.print(DETECTION)
     console.print(f"scores by {rows.header['arithmetic']}")
     console.print(f"{len(rows.labels)} images of {rows.header['data']['name']} in {seconds:.0f} s; rows: {rows.path}")
 

@@ -1,0 +1,112 @@
+"""The threshold of alerts for a wanted rate of false ones, chosen on images that the network has not seen.
+
+An image raises a false alert if it is clean and raises one. How far another class leads outside some mask says for
+every threshold at once whether it does, so one pass over the validation split serves all rates.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bagcert.data import Source
+from bagcert.defense import Defense, model_folder
+from bagcert.errors import UsageError
+from bagcert.files import read_json, write_json
+from bagcert.rows.format import Evaluation
+from bagcert.rules import Detect, IntegerScores, find_rule
+from bagcert.scorers.weights import CONFIG
+
+BATCH = 96  # images
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """What a card says: the threshold for this patch, rule and rate, and the images that it was chosen on."""
+
+    patch: str
+    rule: str  # without a threshold
+    false_alerts: str  # the wanted rate, such as 1%
+    above: int  # score units
+    split: str
+    images: int
+
+
+def read_rate(text: str) -> Fraction:
+    """A share of all clean images, such as 1% or 0.5%."""
+    if not re.fullmatch(r"\d{1,2}(\.\d{1,4})?%", text.strip()):
+        raise UsageError(f"Cannot read the rate of false alerts '{text}'. Write a percentage, as in 1%.")
+    return Fraction(text.strip()[:-1]) / 100
+
+
+def alert_leads(defense: Defense, scores: IntegerScores) -> Tensor:
+    """The least lead of each prediction outside any mask, int64 [b]: an alert above t is raised if it is below -t."""
+    predicted = defense.rule.predict(scores, defense.regions)
+    masks = defense.rule.masks_for(defense.regions)
+    return Detect().leads(scores, predicted, masks).amin(dim=(1, 2))
+
+
+def threshold_for(leads: Tensor, rate: Fraction) -> int:
+    """The smallest threshold at which at most this share of the images raises an alert."""
+    behind = (-leads).clamp(min=0).sort(descending=True).values
+    allowed = int(rate * len(behind))
+    return int(behind[allowed]) if allowed < len(behind) else 0
+
+
+def choose(defense: Defense, source: Source, rate: Fraction) -> tuple[int, int]:
+    """The threshold for this rate on these images, and their number."""
+    batches = source.batches(BATCH, defense.device)
+    leads = [alert_leads(defense, defense.scores(batch.images)).cpu() for batch in batches]
+    return threshold_for(torch.cat(leads), rate), len(source)
+
+
+def find_threshold(card: Mapping[str, Any], entry: Evaluation, rate: str) -> Threshold | None:
+    """The threshold on a card; None if it has none for this patch, rule and rate."""
+    for found in card.get("alerts", []):
+        if (found["patch"], found["rule"], found["false_alerts"]) == (entry.patch, entry.rule, rate):
+            return Threshold(**found)
+    return None
+
+
+def settled(
+    model: str | Path,
+    defense: Defense,
+    entry: Evaluation,
+    rate: str,
+    validation: Callable[[], Source],
+) -> Evaluation:
+    """The evaluation with the threshold for this rate: from the card, or chosen on the validation split and put there.
+
+    A network that was trained on its validation split raises too few alerts there.
+    """
+    wanted, found = read_rate(rate), find_threshold(defense.card, entry, rate)
+    find_rule(entry.rule).alerting(0)  # refuses a rule without alerts
+    if ":" in entry.rule:
+        raise UsageError(f"Rule '{entry.rule}' has a threshold already. Leave out --false-alerts, or the threshold.")
+    if found is None:
+        if defense.card.get("validation", {}).get("trained_on"):
+            raise UsageError(
+                f"No threshold for {rate} false alerts can be chosen on the validation split: the network was trained "
+                f"on it. Give one, as in --rule {entry.rule}:400."
+            )
+        facing = defense.against(entry.patch, entry.rule)
+        above, images = choose(facing, validation(), wanted)
+        found = Threshold(entry.patch, entry.rule, rate, above, "validation", images)
+        store_threshold(model_folder(model), found)
+    return Evaluation(entry.patch, find_rule(entry.rule).alerting(found.above).written)
+
+
+def store_threshold(folder: Path, found: Threshold) -> None:
+    """Put a threshold on the card of a model, in place of another one for the same patch, rule and rate."""
+    card = read_json(folder / CONFIG)
+    kept = [
+        each
+        for each in card.get("alerts", [])
+        if (each["patch"], each["rule"], each["false_alerts"]) != (found.patch, found.rule, found.false_alerts)
+    ]
+    write_json(folder / CONFIG, {**card, "alerts": [*kept, asdict(found)]})

@@ -1,0 +1,1 @@
+"""What alerts add to the shipped models: this answer or an alert, beside this answer."""
