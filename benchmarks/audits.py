@@ -20,8 +20,10 @@ from bagcert.audit.audit import NO_CURE
 from bagcert.audit.report import to_object
 from bagcert.data import load_dataset
 from bagcert.defense import card, load, shipped_models
+from bagcert.errors import first_line
 from bagcert.files import read_json, write_atomically
 from bagcert.program import Program
+from bagcert.tensors import Images
 from studies.common.commands import call
 from studies.common.results import BENCHMARKS, ROOT, provenance, write_results
 from studies.common.tables import Lines, put_table
@@ -45,14 +47,28 @@ PROGRAMS = {
 }
 
 
+def clean_images(name: str, images: int, data_dir: Path | None) -> Images:
+    """The first test images of a data set."""
+    return next(load_dataset(name, data_dir).split("test").batches(images, "cpu")).images
+
+
 def audited(model: str, program: Program, images: int, data_dir: Path | None) -> dict[str, Any]:
     """One audit as an object, with its settings and time."""
     defense = load(model, program.device)
-    clean = next(load_dataset(defense.card["data"]["name"], data_dir).split("test").batches(images, "cpu")).images
-    begun = time.perf_counter()
-    found = audit(defense, clean, program, lambda _: None)
+    clean = clean_images(defense.card["data"]["name"], images, data_dir)
     about = {"model": model, "weights_sha256": defense.card["weights_sha256"], "images": images}
-    return to_object(found, about) | {"seconds": round(time.perf_counter() - begun, 1)}
+    begun = time.perf_counter()
+    try:
+        found = to_object(audit(defense, clean, program, lambda _: None), about)
+    except Exception as error:  # a compiler's own errors have no common class; the other programs are still audited
+        found = about | {"program": str(program), "passed": False, "cannot_run": first_line(error)}
+    return found | {"seconds": round(time.perf_counter() - begun, 1)}
+
+
+def verdict(entry: dict[str, Any]) -> str:
+    if "cannot_run" in entry:
+        return f"cannot run ({entry['cannot_run']})"
+    return "holds" if entry["passed"] else "violated"
 
 
 def results_file(device: str) -> Path:
@@ -80,6 +96,9 @@ def table() -> Lines:
                 entry = known.get(str(program))
                 if entry is None:
                     lines.append((f"`{model}`", device, words, "not audited yet", ""))
+                    continue
+                if "cannot_run" in entry:
+                    lines.append((f"`{model}`", stored["device"], words, "cannot run", ""))
                     continue
                 failed = [check["name"] for check in entry["checks"] if not check["passed"]]
                 cure = "" if entry["cure"] in (None, NO_CURE) else f"; cured by: {entry['cure']}"
@@ -117,7 +136,7 @@ def main(
             for _, program in PROGRAMS[device]:
                 entry = known.get((model, card(model)["weights_sha256"], str(program)))
                 found.append(entry or audited(model, program, images, data_dir))
-                print(f"{model}, {program}: {'holds' if found[-1]['passed'] else 'violated'}", flush=True)
+                print(f"{model}, {program}: {verdict(found[-1])}", flush=True)
         write_results(results_file(device), facts, {"audits": found})
     write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8")).encode())
 

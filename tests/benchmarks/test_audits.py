@@ -43,3 +43,21 @@ def test_a_violation_is_named_and_other_weights_and_programs_do_not_count(
     lines = {line[0]: line[3:] for line in audits.table() if line[2] == words}
     assert lines[f"`{first}`"] == ("locality; cured by: batches of 16", "`--slack 3`")
     assert lines[f"`{other}`"] == lines[f"`{last}`"] == ("not audited yet", "")
+
+
+def test_a_program_that_cannot_run_is_a_line_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile may fail with errors of its own; the audits of the other programs still count."""
+
+    def fail(*_: object) -> object:
+        raise AssertionError("expected size 192==192\nand a long trace")
+
+    monkeypatch.setattr(audits, "RESULTS", tmp_path)
+    monkeypatch.setattr(audits, "audit", fail)
+    monkeypatch.setattr(audits, "clean_images", lambda *_: None)
+    model = next(iter(shipped_models()))
+    words, program = audits.PROGRAMS["cpu"][1]
+    entry = audits.audited(model, program, 2, None)
+    assert not entry["passed"]
+    assert audits.verdict(entry) == "cannot run (expected size 192==192)"
+    audits.results_file("cpu").write_text(json.dumps({"device": "a CPU", "audits": [entry]}), encoding="utf-8")
+    assert (f"`{model}`", "a CPU", words, "cannot run", "") in audits.table()
