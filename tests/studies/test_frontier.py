@@ -76,7 +76,6 @@ def test_mixed_pairs_of_round_8_are_those_that_were_stored() -> None:
     assert len(runs) == 6, "all that the table shows"
 
 
-@pytest.mark.slow
 def shown(line: str) -> list[str]:
     return [part.strip() for part in line.strip("| ").split("|")]
 
@@ -117,6 +116,55 @@ def test_final_numbers_of_round_9_are_those_that_were_stored() -> None:
     assert len(lines) == 3
 
 
+def test_validation_numbers_of_round_10_are_those_that_were_stored() -> None:
+    runs = {(run["network"], run["views"]): run for run in stored(10)[1]}
+    before = {(run["network"], run["views"]): run for run in stored(9)[1] if run["weights"] == "last"}
+    lines = [shown(line) for line in ROUNDS["10"]]
+    trials = [line for line in lines if line[0].startswith("`128-400`")]
+    for setting, clean, certified, mirrored, training, untaught in trials:
+        name = setting.replace("`", "")
+        assert f"{clean} / {certified}" == both(runs[name, "plain"]) and mirrored == both(runs[name, "mirrored"])
+        assert training == f"{100 * runs[name, 'plain']['training_certified']:.1f}"
+        assert untaught == "not run" or untaught == both(before[name.removesuffix(", taught"), "mirrored"])
+    together = [line for line in lines if len(line) == 4 and line[0].startswith("fields")]
+    for name, once, mirrored, untaught in together:
+        assert once == both(runs[name, "plain"]) and mirrored == both(runs[name, "mirrored"])
+        assert untaught == "not run" or untaught == both(before[name, "mirrored"])
+    assert (len(trials), len(together), len(runs)) == (4, 4, 16)
+
+
+def test_final_numbers_of_round_10_are_those_that_were_stored() -> None:
+    text = (ROOT / "studies/results/frontier/round-10-final.jsonl").read_text(encoding="utf-8")
+    head, *runs = map(json.loads, text.splitlines())
+    assert (head["split"], head["images"]) == ("test", 10_000)
+    numbers = {(len(run["fields"]), 5 in run["fields"], str(run["seed"]), run["views"]): run for run in runs}
+    lines = [line for line in map(shown, ROUNDS["10"]) if len(line) == 7 and line[3] in ("0", "1", "0 and 1")]
+    for networks, _, seconds, seed, clean, certified, once in lines:
+        key = (4 if "four" in networks else 2, "7 and 7" not in networks, seed)
+        mirrored = numbers[*key, "mirrored"]
+        assert f"{clean} / {certified}" == both(mirrored) and once == both(numbers[*key, "plain"])
+        assert seconds == f"{mirrored['seconds']:.0f}"
+        assert networks == "same" or f"{mirrored['parameters'] / 1e6:.1f} M" in networks
+    assert (len(lines), len(runs)) == (4, 8)
+
+
+def test_counts_of_round_10_are_those_that_were_stored() -> None:
+    text = (ROOT / "studies/results/frontier/round-10-counts.jsonl").read_text(encoding="utf-8")
+    _, seeds, rounds, *_, four, classes = map(json.loads, text.splitlines())
+    page = " ".join((ROOT / "docs/frontier.md").read_text(encoding="utf-8").split("### What ten rounds")[1].split())
+    for pairs in (seeds, rounds):
+        assert f"certify {pairs['certified_by_all'] / 100:.2f} %" in page
+        assert f"at least one of them {pairs['certified_by_any'] / 100:.2f} %" in page or (
+            f"at least one {pairs['certified_by_any'] / 100:.2f} %" in page
+        )
+    assert f"overturns {four['right_by_plain_sums_only']} right decisions, and {four['right_by_the_rule_only']}" in page
+    shares = {name: f"{count / 10:.1f}" for name, count in classes["certified_by_class"].items()}
+    three = {name: shares.pop(name) for name in ("cat", "dog", "bird")}
+    assert "{cat} % of the cats, {dog} % of the dogs and {bird} % of the birds".format(**three) in page
+    assert f"{min(shares.values())} to {max(shares.values())} % of the other" in page
+
+
+@pytest.mark.slow
 def test_final_numbers_are_those_of_the_rows() -> None:
     seeds = ROOT / "studies/results/seeds"
     both = [shipped_models()["cifar10"] / "rows.jsonl.gz", seeds / "pair-cifar10-1.jsonl.gz"]
