@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from bagcert.errors import UsageError
 from bagcert.scorers import ResidualConfig
 from bagcert.training.plan import plan_folder
 from bagcert.training.recipe import Recipe
@@ -86,6 +87,12 @@ def test_small_folders_are_kept_in_memory(tmp_path: Path, monkeypatch: pytest.Mo
     assert plan_folder(folder, None, []).recipe.data.resident
     Image.new("RGB", (32, 32)).save(folder / "val/a/more.png")
     assert not plan_folder(folder, None, []).recipe.data.resident
+
+
+def test_a_recipe_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("data = 3")
+    with pytest.raises(UsageError, match=r"^The value of data must be a table, but is 3"):
+        plan_folder(folder_of(tmp_path / "pictures", [(8, 8)]), str(tmp_path / "own.toml"), [])
 
 
 def test_a_start_brings_its_network_and_size(tmp_path: Path) -> None:

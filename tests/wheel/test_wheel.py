@@ -103,6 +103,11 @@ def run_train(fresh: Installed) -> None:
     assert (fresh.here / "run" / "config.json").exists()
 
 
+def run_recipes(fresh: Installed) -> None:
+    assert "folder-32" in fresh.run("bagcert", "recipes")
+    assert "schedule.epochs" in fresh.run("bagcert", "recipes", "folder-32")
+
+
 def run_models(fresh: Installed) -> None:
     shown = fresh.run("bagcert", "models")
     assert all(model in shown for model in SHIPPED)
@@ -179,7 +184,7 @@ def run_demo(fresh: Installed) -> None:
 RUNS: dict[str, Callable[[Installed], None]] = {
     run.__name__.removeprefix("run_"): run
     for run in (
-        *(run_data, run_train, run_models, run_ship, run_certify, run_attack),
+        *(run_data, run_train, run_recipes, run_models, run_ship, run_certify, run_attack),
         *(run_verify, run_report, run_export, run_audit, run_serve, run_demo),
     )
 }

@@ -15,6 +15,7 @@ from bagcert.version import __version__
 COMMANDS = {
     "data": "Fetch a data set if needed, read all of it, and print what it holds",
     "train": "Train a network whose decisions can be certified",
+    "recipes": "List the recipes, or show every key of one of them with its meaning",
     "models": "List the shipped models, or show the card of one of them",
     "ship": "Store a run with 8-bit weights, and certify the whole test set in float32 for its card",
     "predict": "Say what pictures show, and how large a patch, in their own pixels, cannot change that",

@@ -14,7 +14,7 @@ from bagcert.defense import model_folder
 from bagcert.scorers.weights import DEFAULT_NETWORK, load_scorer
 from bagcert.scorers.wrapped import OwnConfig
 from bagcert.threats import parse_threat
-from bagcert.training.recipe import Recipe, recipe_table, resolve
+from bagcert.training.recipe import Recipe, read_recipe, recipe_table, resolve
 
 # The recipe for pictures whose shorter side has at most so many pixels.
 BY_SIZE = {16: "digits", 48: "folder-32"}
@@ -42,6 +42,7 @@ def plan_folder(
     look = look_at(folder)
     name = name or default_recipe(look)
     table = recipe_table(name)
+    read_recipe(table)  # a mistake in it is named before anything is changed
     data, network = table.setdefault("data", {}), table.setdefault("network", {})
     data.update(frame(look, data))
     step = {key: value for key, value in network.items() if key == "step"}  # it belongs to loss and rule

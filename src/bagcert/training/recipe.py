@@ -154,8 +154,8 @@ def _shipped() -> Traversable:
     return resources.files("bagcert") / "recipes"
 
 
-def recipe_table(name: str, depth: int = 0) -> dict[str, Any]:
-    """What a recipe and the recipes it is based on say, without defaults."""
+def recipe_text(name: str) -> str:
+    """The TOML of a shipped recipe, or of a file."""
     if name.endswith(".toml"):
         path: Traversable = Path(name)
         if not path.is_file():
@@ -165,8 +165,16 @@ def recipe_table(name: str, depth: int = 0) -> dict[str, Any]:
     else:
         raise unknown_name("recipe", name, recipe_names())
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"Cannot read the recipe '{name}': {error}.") from error
+
+
+def recipe_table(name: str, depth: int = 0) -> dict[str, Any]:
+    """What a recipe and the recipes it is based on say, without defaults."""
+    try:
+        table = tomllib.loads(recipe_text(name))
+    except tomllib.TOMLDecodeError as error:
         raise UsageError(f"Cannot read the recipe '{name}': {error}.") from error
     except RecursionError:
         raise UsageError(f"Cannot read the recipe '{name}': it is nested too deeply. Use sections of keys.") from None
