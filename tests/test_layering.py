@@ -21,7 +21,8 @@ MODULES = {
     "files": {"errors"},
     "config": {"errors"},
     "certify": {"errors", "threats", "rules"},
-    "answers": {"pictures", "threats"},
+    "answers": {"errors", "pictures", "rules", "threats"},
+    "showing": {"answers", "errors", "pictures", "threats"},
     "defense": {
         "answers",
         "errors",
@@ -33,6 +34,7 @@ MODULES = {
         "rules",
         "scorers",
         "attacks",
+        "showing",
     },
     "defending": {"defense", "rules", "scorers", "threats"},
 }

@@ -94,7 +94,7 @@ MISTAKES: dict[str, tuple[Callable[[Defense], Any], str]] = {
     ),
     "a network for a scorer": (
         lambda _: Defense.build(nn.Conv2d(3, 3, 3), "two-mask", "2x2", CLASSES),  # type: ignore[arg-type]
-        r"A defense is built from a scorer, but this is Conv2d\. Use bagcert\.defend",
+        r"A defense needs a scorer, but this is Conv2d\. Use bagcert\.defend",
     ),
     "batches of nothing": (
         lambda defense: Defense.build(defense.scorer, "two-mask", "2x2", CLASSES, batch_size=0),

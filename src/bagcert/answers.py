@@ -1,12 +1,14 @@
 """What is known about one picture: the record that `defense(picture)`, `bagcert predict` and the server give."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bagcert.errors import UsageError
 from bagcert.pictures import OwnPixels
+from bagcert.rules import Certificate
 from bagcert.threats import RectangleThreat, Threat
 from bagcert.threats.threat import Placement, Size
 
@@ -17,6 +19,12 @@ class Answer:
 
     There are two kinds of pixels: the network's, and the picture's own. They differ if the picture was framed
     (`bagcert.pictures`). Fields are in the network's pixels unless their name ends in `_original`.
+
+    >>> import bagcert
+    >>> from PIL import Image
+    >>> answer = bagcert.load("cifar10-small")(Image.new("RGB", (100, 80), "navy"))
+    >>> answer.name, answer.certified, answer.own.original
+    ('airplane', True, (80, 100))
     """
 
     name: str
@@ -107,6 +115,23 @@ class Answer:
                 "weakest": self.weakest_original._asdict(),
             },
         }
+
+    def certified_by(self, certificate: Certificate, threat: Threat) -> "Answer":
+        """The same answer with the certificate of its picture, which may be against another threat."""
+        if int(certificate.predicted) != self.predicted:
+            raise UsageError("This certificate is of another class, so of another picture. Give its own.")
+        weakest, second, rival = certificate.weakest_region, certificate.second_region, certificate.weakest_class
+        if certificate.lead is None or weakest is None or rival is None:
+            raise UsageError("This certificate lacks its weakest place. Certify with exact=True.")
+        return replace(
+            self,
+            threat=threat,
+            certified=bool(certificate.certified),
+            lead=int(certificate.lead),
+            rival=certificate.names[int(rival)],
+            weakest=Placement(*weakest[0].tolist()),
+            second=None if second is None else Placement(*second[0].tolist()),
+        )
 
     def __str__(self) -> str:
         patch = self.patch_original

@@ -32,6 +32,12 @@ def certify_scores(
     sees `receptive_field` pixels centered on its position times the stride; for any other network, pass its `footprint`
     instead. `image_size` defaults to the score grid times the stride. `uncertain` and `slack` are the guard band
     (`read_scores`). `exact=False` skips the lead and the weakest placements if deciding alone is cheaper.
+
+    >>> import torch, bagcert
+    >>> votes = torch.zeros(1, 3, 8, 8, dtype=torch.int)
+    >>> votes[0, 2] = 1  # every position votes for class 2
+    >>> bagcert.certify_scores(votes, patch="2x2", receptive_field=3)
+    Certificate(class 2, certified, lead 32 over class 0 at 2x2 at row 1, column 1)
     """
     found = find_rule(rule)
     found.need_views(promised=False)
@@ -59,6 +65,12 @@ def certified_size(
     Every square lies inside a larger one, so a proof for one side is a proof for every smaller one. The masks of
     `masked` and `two-mask` are part of their inference: name the threat they are built for as `patch`, and all sides
     are certified under that one mask set. The sum rules need no `patch`.
+
+    >>> import torch, bagcert
+    >>> votes = torch.zeros(1, 3, 8, 8, dtype=torch.int)
+    >>> votes[0, 2] = 1  # every position votes for class 2
+    >>> bagcert.certified_size(votes, receptive_field=3)
+    tensor([3])
     """
     found = find_rule(rule)
     found.need_views(promised=False)

@@ -26,6 +26,15 @@ def defend(
 
     The network takes pixels in [0, 1] and is in evaluation mode. `wrap` traces and checks it, and says what `step` is.
     Classes without names are numbered.
+
+    >>> import torch, bagcert
+    >>> from torch import nn
+    >>> network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 2, 1)).eval()
+    >>> defense = bagcert.defend(network, image_size=12, classes=["cat", "dog"], patch="2x2")
+    >>> defense
+    Defense(Sequential, two-mask, 2x2 of 12x12, 2 classes)
+    >>> len(defense.certify(torch.rand(4, 3, 12, 12)))
+    4
     """
     scorer = wrap(network, image_size, channels, step)
     names = [str(number) for number in range(scorer.classes)] if classes is None else classes

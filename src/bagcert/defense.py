@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from itertools import takewhile
 from pathlib import Path
@@ -24,6 +24,7 @@ from bagcert.rules.largest_square import largest_square, squares
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.requirements import check_images, check_names
 from bagcert.scorers.weights import CONFIG, load_scorer, save_scorer
+from bagcert.showing import draw_answer, one_picture, own_pixels
 from bagcert.tensors import Images, Labels
 from bagcert.threats import Patch, Regions, Threat, parse_threat
 from bagcert.threats.threat import Placement, Size
@@ -36,6 +37,11 @@ class Defense:
     Made by `Defense.build`. A certificate holds for the program that computed the scores: these weights, this machine
     and number of threads, and batches of exactly `batch_size` images, filled up with black ones. With other batches the
     scores of an image may change in their last bits.
+
+    >>> import torch, bagcert
+    >>> defense = bagcert.load("cifar10-small").against("8x8")
+    >>> defense.certify(torch.zeros(2, 3, 32, 32))
+    Certificate(2 images, 0 certified)
     """
 
     scorer: Scorer
@@ -57,6 +63,10 @@ class Defense:
         self.rule.need_patches(self.regions)
         self.rule.need_cover(self.regions)
 
+    def __repr__(self) -> str:
+        about, size = f"{self.name}, " if self.name else "", self.threat.image_size
+        return f"Defense({about}{self.rule.name}, {self.threat} of {size[0]}x{size[1]}, {len(self.classes)} classes)"
+
     @staticmethod
     def build(
         scorer: Scorer,
@@ -68,10 +78,7 @@ class Defense:
     ) -> "Defense":
         """Build the rule for the threat; a masking rule that has masks already keeps them if they cover the threat."""
         if not isinstance(scorer, Scorer):
-            raise UsageError(
-                f"A defense is built from a scorer, but this is {type(scorer).__name__}. "
-                "Use bagcert.defend(network, image_size)."
-            )
+            raise UsageError(f"A defense needs a scorer, but this is {type(scorer).__name__}. Use bagcert.defend.")
         check_names(classes, scorer.classes)
         threat = parse_threat(patch, scorer.footprint.image_size)
         scorer = scorer.facing(threat)
@@ -145,21 +152,25 @@ class Defense:
         """The class of each picture or image by the rule's own inference, int64 [b]."""
         return self.rule.predict(self.scores(self.images(pictures)), self.regions)
 
-    def certify(
-        self,
-        pictures: Pictures,
-        patch: Patch | None = None,
-        exact: bool = True,
-    ) -> Certificate:
+    def certify(self, pictures: Pictures, patch: Patch | None = None, exact: bool = True) -> Certificate:
         """The class of each picture and its proof against the threat, or against a smaller one under the same masks.
 
         All in the network's pixels; call the defense itself for what is proven in a picture's own.
         """
-        scores = self.scores(self.images(pictures))
-        if patch is None:
-            return self.certify_integers(scores, exact)
-        smaller = self.scorer.footprint.regions(parse_threat(patch, self.threat.image_size)).maximal()
-        return self.rule.certify(scores, smaller, exact)
+        threat = self.threat if patch is None else parse_threat(patch, self.threat.image_size)
+        regions = self.regions if patch is None else self.scorer.footprint.regions(threat).maximal()
+        found = self.rule.certify(self.scores(self.images(pictures)), regions, exact)
+        return replace(found, names=self.classes, drawn_by=partial(self._drawn, threat))
+
+    def show(self, picture: Picture) -> Any:
+        """Draw a picture with its weakest place, and the scores of its class and rival: `Certificate.show`."""
+        return self._drawn(self.threat, None, picture)
+
+    def _drawn(self, threat: Threat, certificate: Certificate | None, picture: Picture) -> Any:
+        source = one_picture(picture)
+        (answer,) = self([source])
+        told = answer if certificate is None else answer.certified_by(certificate, threat)
+        return draw_answer(told, own_pixels(source), self.scorer.footprint, self.classes)
 
     def images(self, pictures: Pictures) -> Images:
         """Pictures as images of the network [b c h w]. A tensor [b c h w] is taken as it is."""
@@ -245,13 +256,18 @@ def load(name: str | Path, device: str | torch.device | None = None, network: nn
 
     A defense of your own network is loaded with that `network`, which gets the stored weights: a card never makes
     Python import or run anything.
+
+    >>> import bagcert
+    >>> bagcert.load("cifar10-small")
+    Defense(cifar10-small, two-mask, 5x5 of 32x32, 10 classes)
     """
     folder = model_folder(name)
     scorer, found = load_scorer(folder, network)
     scorer.to(find_device(device))
     try:
-        built = Defense.build(scorer, found["rule"], found["patch"], found["classes"], card=found)
-        return replace(built, name=folder.name)
+        return replace(
+            Defense.build(scorer, found["rule"], found["patch"], found["classes"], card=found), name=folder.name
+        )
     except (KeyError, TypeError) as error:
         raise UsageError(
             f"Rule, patch or classes in config.json are missing or wrong ({error}). Copy the model again."

@@ -6,7 +6,15 @@ from importlib.util import find_spec
 
 
 class UsageError(ValueError):
-    """A caller's mistake, told in one line: what is wrong, and what to do. The command line exits with 2."""
+    """A caller's mistake, told in one line: what is wrong, and what to do. The command line exits with 2.
+
+    >>> import bagcert
+    >>> try:
+    ...     bagcert.load("cifar11")
+    ... except bagcert.UsageError as error:
+    ...     print(error)
+    Unknown model or run folder 'cifar11'. Did you mean 'cifar10'? Known: cifar10, cifar10-small, cifar10-votes.
+    """
 
 
 def unknown_name(noun: str, name: str, known: Iterable[str]) -> UsageError:

@@ -35,6 +35,11 @@ class Attacked:
     others: Tensor  # int64 [b m 4]: of the others
     runs: int
 
+    def __repr__(self) -> str:
+        changed = int((self.attacked != self.certificate.predicted).sum())
+        counts = f"{len(self.certificate)} images, {int(self.certificate.certified.sum())} certified"
+        return f"Attacked({counts}, {changed} changed, of these {int(self.unsound.sum())} certified)"
+
     @property
     def unsound(self) -> Tensor:
         """Certified or detectable images that an attack succeeded on, bool [b]: there must be none."""

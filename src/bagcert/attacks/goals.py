@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.rules import Detect, EveryRegion, LargestRegion, Masked, Monotone, Rule, TwoMask, Unanimous
+from bagcert.rules.certificate import own
 from bagcert.rules.masking_rule import second_masks
-from bagcert.rules.rule import own
 from bagcert.tensors import Scores
 from bagcert.threats import Regions
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from bagcert.rules import IntegerScores
-from bagcert.rules.rule import own, rivals_only
+from bagcert.rules.certificate import own
+from bagcert.rules.rule import rivals_only
 from bagcert.rules.totals import outside
 from bagcert.threats import Footprint, Regions, Threat
 from bagcert.threats.regions import maximal_sets

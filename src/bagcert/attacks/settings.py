@@ -30,6 +30,11 @@ class AttackSettings:
     Differs from the paper: it starts where Σ_{(i,j) ∉ R(l)} Δ is least, which is not where Condition 3.2 is weakest,
     and fixes the class that is closest there; we start where the rule's own certificate is weakest, against whichever
     class is closest. `paper_place` and `fixed_target` do as the paper does.
+
+    >>> import torch, bagcert
+    >>> defense = bagcert.load("cifar10-small")
+    >>> defense.attack(torch.rand(2, 3, 32, 32), [0, 1], bagcert.AttackSettings(steps=2)).unsound.any()
+    tensor(False)
     """
 
     steps: int = 100

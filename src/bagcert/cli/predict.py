@@ -20,12 +20,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from bagcert.answers import Answer
+from bagcert.cli.own_network import OwnNetwork, own_network
 from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
 from bagcert.pictures.reading import ENDINGS, read_file
 from bagcert.pictures.sources import frame_one
 from bagcert.program import find_device, usual_device
+from bagcert.showing import draw_answer
 
 STDIN = "-"
 COLUMNS = (
@@ -62,11 +64,12 @@ def predict(
         ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
+    network: OwnNetwork = None,
 ) -> None:
     if as_json and as_csv:
         raise UsageError("Choose --json or --csv, not both.")
     found = expand(pictures)
-    defense = against(load(model, find_device(device, usual_device())), patch, masks, rule)
+    defense = against(load(model, find_device(device, usual_device()), own_network(network)), patch, masks, rule)
     drawings = None if picture is None else drawing_paths(picture, found)
     lines = list(predictions(defense, found, drawings))
     if as_json:
@@ -144,27 +147,10 @@ def predictions(defense: Defense, found: Sequence[str], drawings: Sequence[Path]
 
 def draw(defense: Defense, file: Path | io.BytesIO, answer: Answer, out: Path) -> None:
     """The picture in its own pixels, and the evidence for the predicted class and its rival."""
-    from bagcert.pictures.panels import SEEN, draw_panels, outline, reach
-
     if isinstance(file, io.BytesIO):
         file.seek(0)
     pixels = np.asarray(read_file(file, 3))
-    placements = [answer.weakest] + ([] if answer.second is None else [answer.second])
-    maps = [
-        (f"evidence for {answer.name}", answer.scores[answer.predicted]),
-        (f"rival: {answer.rival}", answer.scores[defense.classes.index(answer.rival)]),
-    ]
-    figure = draw_panels(
-        pixels,
-        "weakest place" if answer.second is None else "weakest places",
-        maps,
-        [answer.own.source(each) for each in placements],
-        [reach(defense.scorer.footprint, each) for each in placements],
-        height=3.2,
-    )
-    if answer.own.part[2:] != answer.own.original:
-        outline(figure.axes[0], answer.own.part, SEEN, linestyle="dashed")
-    figure.suptitle(str(answer))
+    figure = draw_answer(answer, pixels, defense.scorer.footprint, defense.classes)
     figure.savefig(out, dpi=160, facecolor="white")
 
 

@@ -1,5 +1,6 @@
 """Three panels: a picture with the weakest placement, and the scores of the predicted class and its closest rival."""
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,15 @@ PATCH, REACH, SECOND, SEEN = "#c8504b", "#e0812c", "#b0529f", "#7a7f87"
 Box = Sequence[int]  # row, column, height, width
 
 
+class Panels(Figure):
+    """A figure that notebooks show without being asked to."""
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        self.savefig(content, format="png", dpi=110, facecolor="white")
+        return content.getvalue()
+
+
 def draw_panels(
     pixels: NDArray[Any],
     title: str,
@@ -29,7 +39,7 @@ def draw_panels(
     `pixels` [h w c] are bytes or floats in 0..1; `maps` are titles and scores [i j]. `boxes` are the weakest placement
     on the picture, and the second one if the rule has pairs; `reached` are the outputs that each of them reaches.
     """
-    figure = Figure(figsize=(2.5 * height, height), layout="constrained")
+    figure = Panels(figsize=(2.5 * height, height), layout="constrained")
     first, *others = figure.subplots(1, 1 + len(maps))
     first.imshow(
         pixels if pixels.shape[2] == 3 else pixels[:, :, 0],

@@ -40,6 +40,14 @@ class AttackRows:
     alert: Tensor | None = None  # bool [n], of the clean image
     detectable: Tensor | None = None  # bool [n]
 
+    def __len__(self) -> int:
+        """How many images there are."""
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        tried = f"{self.header['patch']} {self.header['rule']}"
+        return f"AttackRows({self.header['model']}, {len(self)} images, {tried})"
+
     @property
     def heard(self) -> Tensor:
         """The images without an alert, bool [n]."""

@@ -1,12 +1,13 @@
 """Rows of certificates: for each evaluation a certificate over the same images, and the accuracies that follow."""
 
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from bagcert.errors import UsageError
+from bagcert.errors import UsageError, need_packages
 from bagcert.rows.accuracy import Accuracies, accuracies, wilson
 from bagcert.rows.format import CERTIFICATES, Evaluation
 from bagcert.rows.table import Table, read_table
@@ -26,6 +27,25 @@ class Rows:
     @property
     def model(self) -> str:
         return str(self.header["model"])
+
+    def __len__(self) -> int:
+        """How many images there are."""
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        tried = ", ".join(f"{entry.patch} {entry.rule}" for entry in self.results)
+        return f"Rows({self.model}, {len(self)} images, {tried})"
+
+    def to_pandas(self) -> Any:
+        """A data frame with one row per image and evaluation; its columns are the fields of docs/rows.md."""
+        need_packages("Rows.to_pandas", {"pandas": "pandas"})
+        frame, frames = import_module("pandas"), []
+        for entry, certificate in self.results.items():
+            told = {name.replace("_region", "_placement"): values for name, values in certificate.to_dict().items()}
+            told |= {"certified_square": self.squares[entry].tolist()} if self.squares else {}
+            about = {"patch": entry.patch, "rule": entry.rule, "image": range(len(self)), "label": self.labels.tolist()}
+            frames.append(frame.DataFrame({**about, **told}))
+        return frame.concat(frames, ignore_index=True)
 
     def accuracies(self, evaluation: Evaluation) -> Accuracies:
         return accuracies(self.results[evaluation], self.labels, detects(evaluation.rule))

@@ -4,10 +4,11 @@ May import: errors, program, threats.
 """
 
 from bagcert.errors import UsageError, unknown_name
+from bagcert.rules.certificate import ABSTAIN, Certificate
 from bagcert.rules.detect import Detect
 from bagcert.rules.masked import Masked
 from bagcert.rules.monotone import Monotone, capped_sum, trimmed_sum, weighted_sum
-from bagcert.rules.rule import ABSTAIN, Certificate, Rule
+from bagcert.rules.rule import Rule
 from bagcert.rules.scores import Bounds, IntegerScores, read_scores
 from bagcert.rules.sums import EveryRegion, LargestRegion
 from bagcert.rules.two_mask import TwoMask

@@ -1,14 +1,15 @@
 """The plain answer or an alert: what one mask at a time can prove."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
 from bagcert.rules.alerts import find_alerts, held_leads, least_over_rivals, need_threshold
+from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.masking_rule import MaskingRule, heaviest_mask, needed_cover
-from bagcert.rules.rule import Certificate, own, rivals_only
+from bagcert.rules.rule import rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.totals import outside, sums
 from bagcert.threats import Regions
@@ -66,7 +67,7 @@ class Detect(MaskingRule):
 
     def _weakest(
         self, leads: Tensor, sure: Tensor, raised: Tensor, regions: Regions, covers: Tensor | None
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Any]:
         """Lead, region and rival; of an alerted image those of the mask that leaves least, whatever it covers."""
         everyone = torch.arange(len(sure), device=sure.device)
         held, mask = held_leads(sure, covers)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
+from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.masking_rule import MaskingRule, needed_cover, pieces, second_masks
-from bagcert.rules.rule import Certificate, own, rivals_only, weakest
+from bagcert.rules.rule import rivals_only, weakest
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.totals import outside, sums
 from bagcert.threats import Regions
@@ -41,6 +42,12 @@ class Masked(MaskingRule):
 
     Differs from PatchGuard: ties go to the lowest index and are never certified; masks that cannot be triggered are
     dropped one by one, not all together.
+
+    >>> import torch, bagcert
+    >>> votes = torch.zeros(1, 3, 8, 8, dtype=torch.int)
+    >>> votes[0, 2] = 1  # every position votes for class 2
+    >>> bagcert.certify_scores(votes, "2x2", receptive_field=3, rule=bagcert.Masked())
+    Certificate(class 2, certified, lead 32 over class 0 at 2x2 at row 1, column 1)
     """
 
     threshold: Fraction | int | str = 0

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.program import at_once
-from bagcert.rules.rule import Rule, own
+from bagcert.rules.certificate import own
+from bagcert.rules.rule import Rule
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.totals import outside
 from bagcert.threats import Regions

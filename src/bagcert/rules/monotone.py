@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.rules.rule import Certificate, Rule, own, rivals_only
+from bagcert.rules.certificate import Certificate, own
+from bagcert.rules.rule import Rule, rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.sums import EveryRegion
 from bagcert.threats import Regions
@@ -25,6 +26,14 @@ class Monotone(Rule):
 
     s^wc sets the scores in R(l) to lo for ŷ and to hi for every other class. Any attack leaves ŷ's map at or above its
     s^wc, and a rival's map at or below its own. g is monotone and sees one class at a time, so ŷ stays ahead.
+
+    >>> import torch, bagcert
+    >>> votes = torch.zeros(1, 3, 8, 8, dtype=torch.int)
+    >>> votes[0, 2] = 1  # every position votes for class 2
+    >>> from bagcert.rules import capped_sum
+    >>> rule = bagcert.Monotone(capped_sum(20))  # more than 20 votes count as 20
+    >>> bagcert.certify_scores(votes, "2x2", receptive_field=3, rule=rule)
+    Certificate(class 2, certified, lead 4 over class 0 at 2x2 at row 1, column 1)
     """
 
     aggregate: Aggregator

@@ -1,8 +1,7 @@
 """A rule is an inference and the certificate proved for it; the two are never mixed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
 from typing import ClassVar, final
 
 import torch
@@ -10,74 +9,12 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.program import at_once
+from bagcert.rules.certificate import Certificate
 from bagcert.rules.scores import IntegerScores
 from bagcert.threats import Regions
 
-ABSTAIN = -1
 # Scores or (class, region) pairs held at a time. On a CPU they fit into its cache: 4x faster than 2**23 (two cores).
 CHUNK_CELLS = {"cpu": 2**18, "cuda": 2**25}
-
-
-@dataclass(frozen=True, eq=False)
-class Certificate:
-    """For each image: the class, whether it is proven, and where the proof is weakest.
-
-    `certified` says that no attack of the threat changes `predicted`. `lead` is how much of the predicted class's lead
-    is proven to survive the worst attack, in score units; an image is certified exactly if it is above 0.
-    `weakest_region` is the placement where that bound is lowest (row, column, height, width in pixels),
-    `second_region` the second mask of a rule with pairs or the second of two patches, `weakest_class` the rival that
-    comes closest. These four are None unless asked for.
-
-    A rule that raises alerts fills the last two (`bagcert.rules.alerts`). `alert`: this image raises one. `detectable`:
-    whatever the patch, the class is `predicted` or an alert is raised. An alerted image is not detectable and, against
-    the threat that the masks were built for, not certified. So there are four outcomes: proven, detectable, alerted,
-    neither. Of `detect` nothing is `certified`, since the class may change: there `lead` belongs to `detectable`.
-    """
-
-    predicted: Tensor  # int64 [b], as all numbers here
-    certified: Tensor  # bool [b]
-    lead: Tensor | None = None  # [b]
-    weakest_region: Tensor | None = None  # [b 4]
-    second_region: Tensor | None = None  # [b 4]
-    weakest_class: Tensor | None = None  # [b]
-    alert: Tensor | None = None  # bool [b]
-    detectable: Tensor | None = None  # bool [b]
-
-    def answers(self) -> Tensor:
-        """Abstain unless certified: the predicted class if it is proven, else ABSTAIN.
-
-        Such an answer is the prediction for the clean image even if the given image has already been attacked. Let x be
-        the clean image and x' the one attacked at placement l. If x' is certified, no change at l changes its class.
-        Putting the clean pixels back is such a change. So both have the same class.
-        """
-        return torch.where(self.certified, self.predicted, ABSTAIN)
-
-    def named(self, classes: Tensor) -> "Certificate":
-        """Certificates of scores that held only `classes` of each image, int64 [b m], with the true class numbers."""
-        weakest = self.weakest_class
-        return replace(
-            self,
-            predicted=own(classes, self.predicted),
-            weakest_class=own(classes, weakest) if weakest is not None else None,
-        )
-
-    def picked(self, images: Tensor) -> "Certificate":
-        """The certificates of some images, in that order."""
-        return Certificate.each(lambda values: values[0][images], [self])
-
-    @staticmethod
-    def concatenate(parts: "list[Certificate]") -> "Certificate":
-        return Certificate.each(torch.cat, parts)
-
-    @staticmethod
-    def each(make: "Callable[[list[Tensor]], Tensor]", parts: "list[Certificate]") -> "Certificate":
-        """A certificate that applies `make` to each field of the parts; a field that is None in them stays None."""
-
-        def made(name: str) -> Tensor | None:
-            values = [getattr(part, name) for part in parts]
-            return None if values[0] is None else make(values)
-
-        return Certificate(**{entry.name: made(entry.name) for entry in fields(Certificate)})  # type: ignore[arg-type]
 
 
 class Rule(ABC):
@@ -217,11 +154,6 @@ class Rule(ABC):
         cells = at_once(CHUNK_CELLS, scores.values.device)
         size = max(1, cells // (classes * max(len(regions), rows * columns)))
         return [scores.part(slice(start, start + size)) for start in range(0, max(count, 1), size)]
-
-
-def own(values: Tensor, classes: Tensor) -> Tensor:
-    """From [b k ...], the entry of each image's class: [b ...]."""
-    return values[torch.arange(len(values), device=values.device), classes]
 
 
 def rivals_only(leads: Tensor, classes: Tensor) -> Tensor:

@@ -25,6 +25,11 @@ class IntegerScores:
     high: Tensor
     bounds: Bounds | None
 
+    def __repr__(self) -> str:
+        images, classes, rows, columns = self.values.shape
+        within = "any numbers" if self.bounds is None else f"{self.bounds[0]}..{self.bounds[1]}"
+        return f"IntegerScores({images} images, {classes} classes, {rows}x{columns}, {within})"
+
     @property
     def guarded(self) -> bool:
         return self.low is not self.values

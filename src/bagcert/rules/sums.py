@@ -6,9 +6,10 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.masking_rule import second_masks
 from bagcert.rules.pairs import weakest_pair
-from bagcert.rules.rule import Certificate, Rule, own, rivals_only, weakest
+from bagcert.rules.rule import Rule, rivals_only, weakest
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.totals import outside, sums
 from bagcert.threats import Regions
@@ -28,6 +29,12 @@ class LargestRegion(Rule):
 
     Against several patches at once, R^max is the most scores that they reach together: of two, the size of the largest
     union; of K, at most K times the largest region, or all scores.
+
+    >>> import torch, bagcert
+    >>> votes = torch.zeros(1, 3, 8, 8, dtype=torch.int)
+    >>> votes[0, 2] = 1  # every position votes for class 2
+    >>> bagcert.certify_scores(votes, "2x2", receptive_field=3, rule=bagcert.LargestRegion())
+    Certificate(class 2, certified, lead 32 over class 0 at 2x2 at row 1, column 1)
     """
 
     name: ClassVar[str] = "largest-region"
@@ -82,6 +89,12 @@ class EveryRegion(Rule):
     For K = 2 all pairs are searched, so it is exact up to ties. For more, Σ_U w_c <= K max_l Σ_{R(l)} w_c is a bound.
 
     Differs from the paper: after Condition 3.2 it subtracts a sum of Δ_{c_t}, which is zero; Δ_c is meant.
+
+    >>> import torch, bagcert
+    >>> votes = torch.zeros(1, 3, 8, 8, dtype=torch.int)
+    >>> votes[0, 2] = 1  # every position votes for class 2
+    >>> bagcert.certify_scores(votes, "2x2", receptive_field=3, rule=bagcert.EveryRegion())
+    Certificate(class 2, certified, lead 32 over class 0 at 2x2 at row 1, column 1)
     """
 
     name: ClassVar[str] = "every-region"

@@ -9,6 +9,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.rules import two_patches
 from bagcert.rules.alerts import find_alerts, least_over_rivals, need_threshold
+from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.masking_rule import (
     MaskingRule,
     heaviest_mask,
@@ -19,7 +20,7 @@ from bagcert.rules.masking_rule import (
     second_masks,
 )
 from bagcert.rules.pairs import floors, weakest_pair, weakest_second
-from bagcert.rules.rule import Certificate, own, rivals_only
+from bagcert.rules.rule import rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.totals import outside, sums
 from bagcert.threats import Regions
@@ -53,6 +54,12 @@ class TwoMask(MaskingRule):
 
     With `alert_above` it raises alerts as well (`bagcert.rules.alerts`). They change neither class nor certificate. A
     certified image raises none under its own masks: a pair may hold the same mask twice, so ŷ wins under every one.
+
+    >>> import torch, bagcert
+    >>> votes = torch.zeros(1, 3, 8, 8, dtype=torch.int)
+    >>> votes[0, 2] = 1  # every position votes for class 2
+    >>> bagcert.certify_scores(votes, "2x2", receptive_field=3, rule=bagcert.TwoMask())
+    Certificate(class 2, certified, lead 32 over class 0 at 2x2 at row 1, column 1)
     """
 
     masks: Regions | None = None

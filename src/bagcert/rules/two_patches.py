@@ -22,8 +22,9 @@ With a guard band, Δ counts its low end in the sum and its high end in Δ⁺, s
 import torch
 from torch import Tensor
 
+from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.masking_rule import outside_pairs, pieces
-from bagcert.rules.rule import Certificate, own, rivals_only
+from bagcert.rules.rule import rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.totals import outside, sums
 from bagcert.threats import Regions

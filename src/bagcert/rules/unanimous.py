@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.rules.rule import Certificate, Rule, own, rivals_only
+from bagcert.rules.certificate import Certificate, own
+from bagcert.rules.rule import Rule, rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.totals import sums
 from bagcert.threats import Regions

@@ -115,6 +115,15 @@ def wrap(module: nn.Module, image_size: IntOrPair, channels: int = 3, step: str 
 
     `step` says what the outputs are: "logits" (fixed-point, for `two-mask`), "heaviside" (a vote where an output is at
     least 0), "sigmoid" or "softmax".
+
+    >>> import torch, bagcert
+    >>> from torch import nn
+    >>> network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 2, 1)).eval()
+    >>> scorer = bagcert.wrap(network, 12)
+    >>> scorer.footprint
+    Footprint(receptive field 3x3, grid 12x12, image 12x12)
+    >>> scorer.scores(torch.rand(4, 3, 12, 12)).shape
+    torch.Size([4, 2, 12, 12])
     """
     if not isinstance(module, nn.Module):
         raise UsageError(

@@ -33,7 +33,13 @@ def pair(value: IntOrPair) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution or a pool: numbers for both axes, or (rows, columns); `padding` adds zeros on both sides."""
+    """A convolution or a pool: numbers for both axes, or (rows, columns); `padding` adds zeros on both sides.
+
+    >>> import bagcert
+    >>> layers = [bagcert.Layer(3, padding=1), bagcert.Layer(kernel=2, stride=2)]
+    >>> bagcert.Footprint.of_layers(layers, image_size=(8, 8)).grid
+    (4, 4)
+    """
 
     kernel: IntOrPair
     stride: IntOrPair = 1
@@ -54,7 +60,12 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Footprint:
-    """R: from a placement of the patch to the outputs it can reach."""
+    """R: from a placement of the patch to the outputs it can reach.
+
+    >>> import bagcert
+    >>> bagcert.Footprint.of_layers([bagcert.Layer(3, padding=1), bagcert.Layer(3, padding=1)], image_size=(32, 32))
+    Footprint(receptive field 5x5, grid 32x32, image 32x32)
+    """
 
     branches: tuple[Branch, ...]
 
@@ -127,6 +138,10 @@ class Footprint:
                 rows[number::maps] = branch.rows
                 branches.append(Branch(rows, branch.columns))
         return Footprint(tuple(branches))
+
+    def __repr__(self) -> str:
+        sides = {"receptive field": self.receptive_field, "grid": self.grid, "image": self.image_size}
+        return f"Footprint({', '.join(f'{words} {height}x{width}' for words, (height, width) in sides.items())})"
 
     def same(self, other: "Footprint") -> bool:
         """Made of the same branches in the same order."""

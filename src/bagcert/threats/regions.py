@@ -21,6 +21,9 @@ class Regions(ABC):
     def __len__(self) -> int:
         return len(self.placements)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} on a grid of {self.grid[0]}x{self.grid[1]})"
+
     def placement(self, index: int) -> Placement:
         return Placement(*self.placements[index].tolist())
 
@@ -61,7 +64,7 @@ class Regions(ABC):
         return max(heights, default=0), max(widths, default=0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MaskRegions(Regions):
     """Regions of any shape, one mask each."""
 
@@ -237,7 +240,7 @@ class Family:
         return Family(*(table.to(device) for table in (self.rows, self.columns, self.placements, self.kept)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SeparableRegions(Regions):
     """Regions that are products of rows and columns, one family for each patch shape."""
 

@@ -53,6 +53,9 @@ class Threat(ABC):
     def __str__(self) -> str:
         """The threat as a user writes it."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self} of {self.image_size[0]}x{self.image_size[1]})"
+
     @abstractmethod
     def describe(self) -> str:
         """The threat in words, pixels and share of the image."""
@@ -107,7 +110,7 @@ def inside_area(area: str, image_size: Size) -> tuple[range, range]:
     return pixels_of(shares[0], image_size[0]), pixels_of(shares[1], image_size[1])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RectangleThreat(Threat):
     """One rectangle of any of these sizes, anywhere inside the image or wholly inside one of its AREAS."""
 
@@ -177,7 +180,7 @@ class RectangleThreat(Threat):
         return masks
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RegionThreat(Threat):
     """One of these sets of pixels, of any shape: `masks[n]` is true where set n may be painted."""
 
