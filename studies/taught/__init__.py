@@ -1,0 +1,1 @@
+"""Train networks whose targets come from teachers that have not seen the image."""
