@@ -44,7 +44,8 @@ class Residual(nn.Module):
         self.path = nn.Sequential(convolution(width, width), convolution(width, width))
 
     def forward(self, features: Tensor) -> Tensor:
-        return features + self.path(features)
+        result: Tensor = features + self.path(features)
+        return result
 
 
 class Teacher(nn.Module):
@@ -117,8 +118,8 @@ def half_precision(network: nn.Module, images: Tensor) -> Tensor:
 def probabilities(teacher: Teacher, images: Tensor, device: torch.device) -> Tensor:
     """Of each class, for images uint8 [n c h w] and their mirror images on average: [n k] on the CPU."""
     found = []
-    for part in images.split(1000):
-        shown = to_unit(part.to(device))
+    for start in range(0, len(images), 1000):
+        shown = to_unit(images[start : start + 1000].to(device))
         views = [half_precision(teacher, view).softmax(dim=1) for view in (shown, shown.flip(-1))]
         found.append(torch.stack(views).mean(dim=0).cpu())
     return torch.cat(found)

@@ -8,12 +8,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from bagcert.data import ArrayDataset, Arrays, ArraySource
+from bagcert.data import ArrayDataset, Arrays, ArraySource, load_dataset
 from bagcert.data.base import training_positions
 from bagcert.errors import UsageError
 from bagcert.scorers.weights import load_scorer
 from bagcert.training.losses import TwoMaskLoss
-from studies.taught import command, students, teachers
+from studies.taught import students, teachers
 from studies.taught.command import KERNELS, network, taught
 from studies.taught.students import MASKED, SMOOTHING, TAUGHT, Part, taught_loss
 from studies.taught.teachers import FOLDS, Size, Teacher, folds, teach
@@ -98,7 +98,7 @@ def test_runs_are_trained_and_loaded(
     tiny_cifar10: TinyCifar10, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny_cifar10.write(tmp_path / "data")
-    names = command.load_dataset("cifar10", tmp_path / "data").classes
+    names = load_dataset("cifar10", tmp_path / "data").classes
     for number, name in enumerate(names):
         (tmp_path / "generated" / name).mkdir(parents=True)
         Image.new("RGB", (32, 32), (number, 0, 0)).save(tmp_path / "generated" / name / "one.png")
