@@ -65,7 +65,19 @@ MISTAKES = {
         "rules.masking_rule.outside_pairs", "outside(rest, masks)", "outside(rest, masks)[..., :1]", f"{ORACLE}[0]"
     ),
     "a second mask is bounded by Δ, not by its positive part": Mistake(
-        "rules.two_mask.floors", "delta.clamp(min=0)", "delta", f"{DEFINITIONS}[4-none]"
+        "rules.pairs.floors", "maps.clamp(min=0)", "maps", f"{DEFINITIONS}[4-none]"
+    ),
+    "against two patches one more mask is feared, not two": Mistake(
+        "rules.two_patches.margins",
+        "2 * masks.sums(without(gain, taken)).amax(dim=-1)",
+        "masks.sums(without(gain, taken)).amax(dim=-1)",
+        "tests/rules/test_two_patches.py::test_the_inference_is_that_of_the_definition",
+    ),
+    "of two patches the second is forgotten": Mistake(
+        "rules.sums.largest_union",
+        "int(rest[0, first])",
+        "int(rest[0].max())",
+        "tests/rules/test_two_patches.py::test_no_two_patches_change_a_certified_class",
     ),
     "the largest region is counted once": Mistake(
         "rules.sums.LargestRegion.least_leads", "2 * (high - low)", "high - low", f"{ORACLE}[0]"

@@ -140,3 +140,9 @@ def test_what_has_no_graph_is_refused() -> None:
         certificate_model(find_rule("masked"), regions, ScoreKind(3, (0, 1)))
     with pytest.raises(UsageError, match=r"The rule's masks are not built for the threat itself\. Use defense\.again"):
         certificate_model(TwoMask(masks=REGIONS["gaps"]), regions, ScoreKind(3, (0, 1)))
+    pairs = Footprint.identity((4, 4)).regions(parse_threat("2*1x1", (4, 4))).maximal()
+    for rule in ("every-region", "two-mask"):
+        with pytest.raises(
+            UsageError, match=r"A graph certifies one patch, but the threat has 2 at once\. Export it for"
+        ):
+            certificate_model(find_rule(rule), pairs, ScoreKind(3, (0, 1)))

@@ -255,7 +255,7 @@ def test_a_guard_band_holds_for_all_scores_inside_it(seed: int, slack: int) -> N
         assert torch.equal(other.predicted[found.certified], found.predicted[found.certified])
 
 
-def test_rectangles_and_masks_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rectangles_and_masks_give_the_same() -> None:
     threat = parse_threat("2*2x1", (4, 5))
     by_masks = SeveralThreat(RegionThreat(threat.pixels()), 2)
     maps = random_maps(0, 12, 3, (4, 5), (0, 1))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from fastapi.testclient import TestClient
 from PIL import Image
 
@@ -18,7 +19,7 @@ from bagcert.pictures import Framing, Pixels
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.server.app import build_app
 from bagcert.server.limits import Limits
-from bagcert.server.model import Model
+from bagcert.server.model import Model, to_images
 from bagcert.server.samples import drawn_samples
 from tests.onnx.conftest import NAMES, small_defense
 from tests.server.conftest import HERE, LIMITS, file_of, photos, small_client, small_model
@@ -140,8 +141,8 @@ def test_invalid_values_are_reported_in_one_line(client: TestClient) -> None:
         ("steps=101", "Invalid value for query.steps: Input should be less than or equal to 100."),
         ("patch=5x5", "The patch 5x5 does not fit into the served 2x2, for which rule 'two-mask' has its masks."),
         ("patch=five", "Cannot read the patch 'five'. Write it like 5x5"),
-        ("patch=disk:2", "Only rectangles can be shown, not disk:2. Attack with one like 2x2."),
-        ("patch=1x1@lower", "Only rectangles can be shown, not 1x1@lower."),
+        ("patch=disk:2", "Only rectangles that may lie anywhere can be shown, not disk:2. Choose one like 2x2."),
+        ("patch=1x1@lower", "Only rectangles that may lie anywhere can be shown, not 1x1@lower."),
         ("patch=0x0", "The patch 0x0 does not fit into an image of 12x12"),
         ("patch=area:7919", "No rectangle inside 12x12 has an area of 7919"),
     ):
@@ -209,6 +210,23 @@ def test_decoding_counts_toward_the_timeout(model: Model, monkeypatch: pytest.Mo
             response = client.post(path, files={name: file_of(photos()[0])})
             assert response.status_code == 503 and response.headers["retry-after"] == "1"
         ended.set()
+
+
+@pytest.mark.parametrize("patch", ["2x2@lower", "disk:4", "2*1x1", torch.ones(1, 12, 12, dtype=torch.bool)])
+def test_threats_of_any_form_are_served_without_the_page(patch: str | torch.Tensor) -> None:
+    """The page would call a patch proven wherever it sits."""
+    defense = small_defense("logits", "two-mask").against(patch)
+    with small_client(small_model(defense)) as client:
+        response = client.post("/v1/certify", files={"files": file_of(photos()[0])}).json()
+        expected = defense.certify(to_images(photos()[:1]))
+        assert expected.lead is not None
+        (answer,) = response["answers"]
+        assert response["threat"] == str(defense.threat)
+        assert (answer["class"], answer["certified"]) == (int(expected.predicted[0]), bool(expected.certified[0]))
+        assert answer["lead"] == int(expected.lead[0])
+        assert f"not {defense.threat}. Send pictures to /v1/certify." in client.get("/").text
+        refused = client.post("/v1/attack", files={"file": file_of(photos()[0])})
+        assert refused.status_code == 422 and "Only rectangles that may lie anywhere" in refused.json()["detail"]
 
 
 def test_patches_of_many_shapes_are_refused_before_they_cost_time(client: TestClient) -> None:

@@ -6,7 +6,6 @@ import torch
 
 from bagcert.answers import Answer
 from bagcert.certify import certified_size
-from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.program import Program
 from bagcert.server.model import Model, to_images
@@ -96,7 +95,8 @@ def test_programs_that_are_not_audited_are_rejected() -> None:
         Model("small", small_defense("logits", "two-mask"), Program(batch=0), INFO)
 
 
-def test_region_threats_are_rejected() -> None:
-    defense: Defense = small_defense("logits", "two-mask").against(torch.ones(1, 12, 12, dtype=torch.bool))
-    with pytest.raises(UsageError, match="Only a trained model with a rectangular patch can be served"):
+def test_networks_of_any_number_of_channels_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    defense = small_defense("logits", "two-mask")
+    monkeypatch.setattr(type(defense.scorer), "channels", None)
+    with pytest.raises(UsageError, match="Only a trained model can be served"):
         small_model(defense)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, File, Query, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
@@ -62,8 +62,19 @@ def build_app(
     app.include_router(certify_routes(service), responses=ERRORS)
     app.include_router(info_routes(model, samples, bounds))
     app.include_router(monitoring_routes(metrics))
-    add_page(app)
+    if model.defense.threat.shapes:
+        add_page(app)
+    else:
+        add_notice(app, str(model.defense.threat))
     return app
+
+
+def add_notice(app: FastAPI, threat: str) -> None:
+    """In place of the page, whose patch is a rectangle that may lie anywhere: it would claim proofs that are not."""
+
+    @app.get("/", response_class=PlainTextResponse, include_in_schema=False)
+    async def notice() -> str:
+        return f"The page shows rectangles that may lie anywhere, not {threat}. Send pictures to /v1/certify.\n"
 
 
 def add_page(app: FastAPI) -> None:
@@ -126,7 +137,7 @@ def certify_routes(service: Service) -> APIRouter:
     ) -> AttackAnswer:
         """Paint a patch where the proof is weakest, by gradient descent, and certify the attacked picture."""
         try:
-            threat = await asyncio.to_thread(parse_patch, patch or str(model.defense.threat), model.defense, limits)
+            threat = await asyncio.to_thread(parse_patch, patch or model.defense.threat, model.defense, limits)
         except UsageError as error:
             raise RequestError(422, str(error)) from None
         async with service.in_time():

@@ -40,13 +40,13 @@ class AttackResult:
     steps: int
 
 
-def parse_patch(text: str, served: Defense, limits: Limits) -> Threat:
+def parse_patch(patch: str | Threat, served: Defense, limits: Limits) -> Threat:
     """The patch to attack with. A rule's masks prove nothing about patches larger than those it was built for."""
-    threat = parse_threat(text, served.threat.image_size)
+    threat = parse_threat(patch, served.threat.image_size)
     count, most = len(threat.shapes), limits.attack_shapes
     if not count:
-        raise UsageError(f"Only rectangles can be shown, not {threat}. Attack with one like {served.threat}.")
-    if count > most and text != str(served.threat):
+        raise UsageError(f"Only rectangles that may lie anywhere can be shown, not {threat}. Choose one like 2x2.")
+    if count > most and str(threat) != str(served.threat):
         raise UsageError(f"A patch may have at most {most} shapes, but this one has {count}. Attack with fewer.")
     try:
         facing(served, threat)

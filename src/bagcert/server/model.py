@@ -43,8 +43,8 @@ class Model:
     """
 
     def __init__(self, name: str, defense: Defense, program: Program, info: dict[str, str]) -> None:
-        if defense.scorer.channels is None or not defense.threat.shapes:
-            raise UsageError("Only a trained model with a rectangular patch can be served. Serve a model by its name.")
+        if defense.scorer.channels is None:
+            raise UsageError("Only a trained model can be served. Serve a model by its name.")
         if defense.rule.detects:
             raise UsageError(
                 f"Rule '{defense.rule.written}' cannot be served. Serve two-mask with a threshold for alerts."
