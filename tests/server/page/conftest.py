@@ -141,6 +141,18 @@ def open_page(browser: "Browser", served: Served) -> Iterator[Opener]:
         yield opener
 
 
+@pytest.fixture
+def plain_page(browser: "Browser", served: Served) -> "Iterator[Page]":
+    """A page whose console may report errors: the browser logs every failed request."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(served.url)
+    page.locator("#clean[aria-busy=false]").wait_for()
+    yield page
+    context.close()
+
+
 @contextmanager
 def opening(browser: "Browser", url: str) -> Iterator[Opener]:
     complaints: list[str] = []

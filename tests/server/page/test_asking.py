@@ -1,6 +1,5 @@
 """How the page asks the server: only about what is shown, never too often, and with a message if there is no answer."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from bagcert.threats.threat import Placement
 from tests.onnx.conftest import small_defense
 from tests.server.conftest import small_model
-from tests.server.page.conftest import PATIENCE, Opener, Served, opening, serving, small_samples
+from tests.server.page.conftest import Opener, Served, opening, serving, small_samples
 from tests.server.page.looking import place_of, wait_for_patched
 
 if TYPE_CHECKING:
@@ -65,18 +64,6 @@ def test_a_drag_asks_once_it_rests(open_page: Opener) -> None:
     wait_for_patched(page)
     assert place_of(page) == Placement(2, 3, 2, 2)
     assert len(asked) == 1
-
-
-@pytest.fixture
-def plain_page(browser: "Browser", served: Served) -> "Iterator[Page]":
-    """A page whose console may report errors: the browser logs every failed request."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE)
-    page.goto(served.url)
-    page.locator("#clean[aria-busy=false]").wait_for()
-    yield page
-    context.close()
 
 
 def test_a_busy_server_is_asked_again(plain_page: "Page") -> None:
