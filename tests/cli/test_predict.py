@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bagcert.cli.predict import expand
+from bagcert.cli.predict import expand, in_a_word
+from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.pictures import Framing
 from tests.cli.calling import call
@@ -91,6 +93,15 @@ def test_values_and_objects_say_the_same(
         assert row["weakest"] == f"{place['height']}x{place['width']} at {place['row']},{place['column']}"
     assert call(monkeypatch, "predict", run, str(folder), "--json", "--csv") == 2
     assert "Choose --json or --csv, not both." in capsys.readouterr().err
+
+
+def test_alerts_are_told_in_a_word(run: str, folder: Path) -> None:
+    answer = load(run)(folder / "a.png")
+    assert answer.proven and in_a_word(answer) == "[green]yes[/green]"
+    for alert, detectable, word in ((None, None, "no"), (False, True, "detectable"), (True, False, "[red]alert[/red]")):
+        assert in_a_word(replace(answer, certified=False, alert=alert, detectable=detectable)) == word
+    tiny = load(run)(folder / "more" / "c.PNG")  # not even one of its pixels fits into the threat
+    assert in_a_word(replace(tiny, certified=True, alert=False, detectable=True)) == "no"
 
 
 def test_standard_input_is_a_picture(

@@ -31,17 +31,8 @@ from bagcert.showing import draw_answer
 
 STDIN = "-"
 COLUMNS = (
-    "picture",
-    "class",
-    "name",
-    "proven",
-    "patch",
-    "weakest",
-    "threat",
-    "threat_original",
-    "lead",
-    "rival",
-    "error",
+    *("picture", "class", "name", "proven", "patch", "weakest", "threat", "threat_original", "lead", "rival"),
+    *("alert", "detectable", "error"),
 )
 
 
@@ -158,7 +149,7 @@ def to_object(model: str, defense: Defense, lines: Sequence[Prediction]) -> dict
     """What `--json` prints: the answers of the server, each with the name of its picture."""
     return {
         "model": model,
-        "rule": defense.rule.name,
+        "rule": defense.rule.written,
         "threat": str(defense.threat),
         "arithmetic": str(defense.program),
         "answers": [
@@ -171,7 +162,7 @@ def to_object(model: str, defense: Defense, lines: Sequence[Prediction]) -> dict
 def to_csv(lines: Sequence[Prediction]) -> str:
     """What `--csv` prints. Patch and weakest place are in the picture's own pixels."""
     written = io.StringIO()
-    table = csv.DictWriter(written, [*COLUMNS, "error"])
+    table = csv.DictWriter(written, COLUMNS)
     table.writeheader()
     for line in lines:
         record: dict[str, Any] = {"picture": line.picture, "error": line.error}
@@ -191,19 +182,27 @@ def cells(answer: Answer) -> dict[str, str]:
     }
 
 
+def in_a_word(answer: Answer) -> str:
+    """Is it proven? A rule that raises alerts may say: detectable, an attack would raise one; or that one is raised."""
+    if answer.proven:
+        return "[green]yes[/green]"
+    if answer.alert:
+        return "[red]alert[/red]"
+    return "detectable" if answer.detectable and answer.threat_original is not None else "no"
+
+
 def show(defense: Defense, lines: Sequence[Prediction]) -> None:
     """Print a table; a picture without an answer is a line on stderr."""
     table = Table("picture", "class", "proven", "largest proven patch", "weakest place", "rival")
     for line in lines:
         if line.answer is not None:
             told, answer = cells(line.answer), line.answer
-            proven = "[green]yes[/green]" if answer.proven else "no"
             names = escape(line.picture), escape(answer.name)
-            table.add_row(*names, proven, told["patch"] or "none", told["weakest"], escape(answer.rival))
+            table.add_row(*names, in_a_word(answer), told["patch"] or "none", told["weakest"], escape(answer.rival))
     console = Console(soft_wrap=True, highlight=False, width=max(100, get_terminal_size().columns))
     console.print(table)
     console.print(
-        f"Threat: {defense.threat.describe()}, rule {defense.rule.name}. "
+        f"Threat: {defense.threat.describe()}, rule {defense.rule.written}. "
         "Patches and places: height x width at row,column in each picture's own pixels."
     )
     for line in lines:
