@@ -5,6 +5,7 @@ size are its input, to the last bit. Floats of any other size are rounded to 8 b
 rounding works on single pixels, so a patch stays a patch.
 """
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ def read_picture(source: OneFile, channels: int) -> Image.Image:
         if path.is_dir():
             raise UsageError(f"{path} is a folder. Give its pictures, or use `bagcert predict MODEL {path}`.")
         return read_file(path, channels)
-    if hasattr(source, "read"):
+    if isinstance(source, io.IOBase):
         return read_file(source, channels)
     raise UsageError(
         f"A picture is {KINDS}, but this is {type(source).__name__}. Give one of these, or a list of them."
