@@ -83,6 +83,14 @@ def photos(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {}
 
 
+def own_network_file(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The module that the guide asks its reader to write."""
+    first = GUIDE.findall((ROOT / "docs" / "your-network.md").read_text(encoding="utf-8"))[0]
+    Path("my_network.py").write_text(first, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    return {}
+
+
 def nothing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {}
 
@@ -93,8 +101,10 @@ GUIDES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
     "deploy.md": an_exported_graph,
     "detection.md": readers_images,
     "quickstart.md": nothing,
+    "reading-a-certificate.md": readers_images,
     "rows.md": stored_rows,
     "threats.md": lambda monkeypatch: {},
+    "your-network.md": own_network_file,
     "your-pictures.md": photos,
 }
 
@@ -102,6 +112,7 @@ GUIDES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
 # words that are added to a command of some name only make it shorter.
 WALKS: dict[str, dict[str, list[str]]] = {
     "quickstart.md": {},
+    "your-network.md": {"train": ["--set", "schedule.epochs=9"]},
     "your-pictures.md": {},
 }
 
