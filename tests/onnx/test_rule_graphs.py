@@ -38,6 +38,7 @@ REGIONS = {
 # The full grid takes seconds for each case.
 SHIPPED = pytest.param("shipped models", marks=pytest.mark.slow)
 CASES = [SHIPPED, *(name for name in REGIONS if name != "shipped models")]
+WRITTEN = [*GRAPHS, "detect:3", "two-mask:2"]
 VALUES = {"votes": (0, 1), "ties": (0, 1, 2), "fixed point": (-(2**20), -300, 5, 2**20)}
 
 
@@ -51,6 +52,10 @@ def assert_same(found: dict[str, Any], certificate: Certificate) -> None:
         "weakest": certificate.weakest_region,
     }.items():
         np.testing.assert_array_equal(found[name], expected.numpy(), err_msg=name)
+    assert ("alert" in found) == ("detectable" in found) == (certificate.alert is not None)
+    if certificate.alert is not None and certificate.detectable is not None:
+        np.testing.assert_array_equal(found["alert"], certificate.alert.numpy())
+        np.testing.assert_array_equal(found["detectable"], certificate.detectable.numpy())
 
 
 def judged(model: onnx.ModelProto, problems: Tensor | None = None, **maps: Tensor) -> dict[str, Any]:
@@ -60,7 +65,7 @@ def judged(model: onnx.ModelProto, problems: Tensor | None = None, **maps: Tenso
     return outputs_of(model, rule__problem=fine if problems is None else problems, **given)
 
 
-@pytest.mark.parametrize("rule", GRAPHS)
+@pytest.mark.parametrize("rule", WRITTEN)
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("place", CASES)
 def test_integers_are_equal(place: str, values: str, rule: str) -> None:
@@ -73,7 +78,7 @@ def test_integers_are_equal(place: str, values: str, rule: str) -> None:
     np.testing.assert_array_equal(found["scores"], maps.numpy())
 
 
-@pytest.mark.parametrize("rule", GRAPHS)
+@pytest.mark.parametrize("rule", WRITTEN)
 @pytest.mark.parametrize("place", [SHIPPED, "several shapes", "free form"])
 def test_guard_bands_are_equal(place: str, rule: str) -> None:
     regions = REGIONS[place]
@@ -100,7 +105,9 @@ def test_images_with_a_problem_are_not_certified(rule: str, guarded: bool) -> No
     maps = {"values": votes, **({"low": votes, "high": votes} if guarded else {})}
     model = certificate_model(find_rule(rule), regions, ScoreKind(3, (0, 1), guarded=guarded))
     before, after = judged(model, **maps), judged(model, torch.tensor([0, 1, 0, 2]), **maps)
-    assert before["certified"].all() and after["problem"].tolist() == [0, 1, 0, 2]
+    proven = "detectable" if find_rule(rule).detects else "certified"
+    assert before[proven].all() and after["problem"].tolist() == [0, 1, 0, 2]
+    assert not after[proven][1::2].any()
     assert_refused({name: value[1::2] for name, value in after.items()})
     for name in before:
         np.testing.assert_array_equal(before[name][::2], after[name][::2], err_msg=name)
@@ -135,7 +142,8 @@ def test_sums_that_int32_does_not_hold_are_added_in_int64() -> None:
 def test_what_has_no_graph_is_refused() -> None:
     regions = REGIONS["stride"]
     with pytest.raises(
-        UsageError, match=r"Rule 'masked' cannot be exported\. Choose one of largest-region, every-region, two-mask\."
+        UsageError,
+        match=r"Rule 'masked' cannot be exported\. Choose one of largest-region, every-region, two-mask, detect\.",
     ):
         certificate_model(find_rule("masked"), regions, ScoreKind(3, (0, 1)))
     with pytest.raises(UsageError, match=r"The rule's masks are not built for the threat itself\. Use defense\.again"):

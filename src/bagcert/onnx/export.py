@@ -18,7 +18,7 @@ from bagcert.onnx.graph import OPSET, Graph, Value
 from bagcert.onnx.guard import GuardBand
 from bagcert.onnx.network import Scored, network_model
 from bagcert.onnx.pixels import FINE, PROBLEMS
-from bagcert.onnx.rule_graphs import GRAPHS, ScoreValues
+from bagcert.onnx.rule_graphs import GRAPHS, ScoreValues, alerts
 from bagcert.rules import ABSTAIN, Rule
 from bagcert.threats import Regions
 
@@ -31,6 +31,10 @@ OUTPUTS = {
     "weakest": "where the proof is weakest: row, column, height, width in pixels; zeros if the image has a problem",
     "scores": "the score map; zeros if the image has a problem",
     "problem": "; ".join(f"{number}: {words}" for number, words in PROBLEMS.items()),
+}
+ALERT_OUTPUTS = {  # of rules that raise alerts
+    "alert": "do not use the class; false if the image has a problem",
+    "detectable": "whatever the patch, this class or an alert; false if the image has a problem",
 }
 
 
@@ -55,7 +59,7 @@ class ScoreKind:
 
 def certificate_model(rule: Rule, regions: Regions, kind: ScoreKind) -> onnx.ModelProto:
     """The model that gives what `rule.certify` gives, for images without a problem: the values of OUTPUTS."""
-    if rule.name not in GRAPHS or rule.alert_above is not None:
+    if rule.name not in GRAPHS:
         raise UsageError(f"Rule '{rule.written}' cannot be exported. Choose one of {', '.join(GRAPHS)}.")
     if regions.count > 1:
         raise UsageError(
@@ -71,8 +75,14 @@ def certificate_model(rule: Rule, regions: Regions, kind: ScoreKind) -> onnx.Mod
     given = [graph.cast(each, graph.integer) for each in shown]
     scores = ScoreValues(*(given if kind.guarded else given * 3))
     found = GRAPHS[rule.name](graph, scores, regions, kind.classes, kind.bounds)
-    certified = graph.op("And", fine, found.lead.above(0))
     lead = graph.cast(found.lead, np.int64)
+    certified = graph.op("And", fine, lead.above(np.array(0)))
+    raised: dict[str, Value] = {}
+    if rule.alert_above is not None:
+        told = alerts(graph, scores, regions, found.predicted, kind.classes, rule.alert_above)
+        raised = {"alert": graph.op("And", fine, told.raised), "detectable": graph.op("And", fine, told.detectable)}
+        if rule.detects:  # the class may change, so nothing is certified; the lead counts from the threshold
+            lead, certified = lead - np.array(rule.alert_above), graph.op("And", fine, graph.op("Not", fine))
     weakest = graph.op("Gather", regions.placements.numpy(), found.place, axis=0)
     results = {
         "class": graph.op("Where", fine, found.predicted, np.array(ABSTAIN)),
@@ -82,13 +92,15 @@ def certificate_model(rule: Rule, regions: Regions, kind: ScoreKind) -> onnx.Mod
         "weakest": graph.op("Where", graph.wider(fine, 1), weakest, np.array(0)),
         "scores": shown[0],
         "problem": problem,
+        **raised,
     }
     return finished(graph, kind, (kind.classes, *regions.grid), results)
 
 
 def finished(graph: Graph, kind: ScoreKind, shape: tuple[int, int, int], results: dict[str, Value]) -> onnx.ModelProto:
     """The model with its inputs and outputs named, for any number of images."""
-    types = {"certified": onnx.TensorProto.BOOL, "scores": onnx.TensorProto.INT32}
+    types = {"scores": onnx.TensorProto.INT32}
+    types |= dict.fromkeys(("certified", "alert", "detectable"), onnx.TensorProto.BOOL)
     shapes: dict[str, list[int]] = {"weakest": [4], "scores": list(shape)}
     problem, *maps = kind.inputs
     for name, value in results.items():
@@ -103,7 +115,10 @@ def finished(graph: Graph, kind: ScoreKind, shape: tuple[int, int, int], results
             ],
             [
                 helper.make_tensor_value_info(
-                    name, types.get(name, onnx.TensorProto.INT64), ["n", *shapes.get(name, [])], OUTPUTS[name]
+                    name,
+                    types.get(name, onnx.TensorProto.INT64),
+                    ["n", *shapes.get(name, [])],
+                    (OUTPUTS | ALERT_OUTPUTS)[name],
                 )
                 for name in results
             ],

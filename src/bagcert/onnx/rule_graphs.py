@@ -14,7 +14,7 @@ import numpy as np
 
 from bagcert.onnx.graph import Graph, Operand, Value
 from bagcert.onnx.region_sums import RegionSums
-from bagcert.rules import EveryRegion, LargestRegion, TwoMask
+from bagcert.rules import Detect, EveryRegion, LargestRegion, TwoMask
 from bagcert.threats import Regions
 
 
@@ -61,6 +61,42 @@ def every_region(
     leads = lead_over_rivals(graph, least, most, predicted, classes) - taken
     lead, place = weakest(graph, leads, classes * len(regions))
     return RuleAnswers(predicted, lead, place % np.array(len(regions)))
+
+
+def detect(graph: Graph, scores: ScoreValues, regions: Regions, classes: int, bounds: tuple[int, int]) -> RuleAnswers:
+    """`bagcert.rules.Detect`, before its threshold: the least Σ Δ outside any mask. No bound on the scores is used."""
+    predicted = graph.first("ArgMax", RegionSums(graph, regions).total(scores.values), 1)
+    under = single_leads(graph, scores.low, scores.high, regions, predicted, classes)
+    return RuleAnswers(predicted, graph.reduce("ReduceMin", under, 1), graph.first("ArgMin", under, 1))
+
+
+def single_leads(graph: Graph, low: Value, high: Value, regions: Regions, predicted: Value, classes: int) -> Value:
+    """The least lead of the predicted class over any other outside each mask, [b n]."""
+    masks = RegionSums(graph, regions)
+    most = masks.outside(high, rank=4)  # b k n
+    least = most if low is high else masks.outside(low, rank=4)
+    return graph.reduce("ReduceMin", lead_over_rivals(graph, least, most, predicted, classes), 1)
+
+
+class AlertAnswers(NamedTuple):
+    """For each image: does it raise an alert, and is it detectable?"""
+
+    raised: Value  # bool [b]
+    detectable: Value  # bool [b]
+
+
+def alerts(
+    graph: Graph, scores: ScoreValues, regions: Regions, predicted: Value, classes: int, above: int
+) -> AlertAnswers:
+    """`bagcert.rules.alerts`: by the scores as they are, and as the guard band allows."""
+
+    def least(low: Value, high: Value) -> Value:
+        under = single_leads(graph, low, high, regions, predicted, classes)
+        return graph.cast(graph.reduce("ReduceMin", under, 1), np.int64)
+
+    seen = least(scores.values, scores.values)
+    sure = seen if scores.low is scores.values else least(scores.low, scores.high)
+    return AlertAnswers(seen.below(np.array(-above)), sure.above(np.array(above)))
 
 
 def lead_over_rivals(graph: Graph, least: Value, most: Value, predicted: Value, classes: int) -> Value:
@@ -161,4 +197,5 @@ GRAPHS: dict[str, RuleGraph] = {
     LargestRegion.name: largest_region,
     EveryRegion.name: every_region,
     TwoMask.name: two_mask,
+    Detect.name: detect,
 }

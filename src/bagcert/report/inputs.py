@@ -1,7 +1,9 @@
 """The rows that a report is made of: all of one data set and split."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +11,40 @@ from bagcert.errors import UsageError
 from bagcert.rows.attacked import AttackRows, read_attack_rows
 from bagcert.rows.certified import Rows, read_rows
 from bagcert.rows.format import ATTACK, Evaluation, read_meta
-from bagcert.rules import detects
+from bagcert.rules import detects, raises_alerts
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
     """Rows of certificates and of attacks, each with a short name for tables and legends.
 
-    One model may be attacked with several patches.
+    One model may be attacked with several patches. `rows` are all rows of certificates. Of those, `certified` are about
+    the answer, `alerting` about alerts; rules that detect are in the latter alone, so that no table mixes the two.
     """
 
-    certified: dict[str, Rows]
+    rows: dict[str, Rows]
     attacks: list[tuple[str, AttackRows]]
+
+    @cached_property
+    def certified(self) -> dict[str, Rows]:
+        return self._only(lambda rule: not detects(rule))
+
+    @cached_property
+    def alerting(self) -> dict[str, Rows]:
+        return self._only(raises_alerts)
+
+    def _only(self, wanted: Callable[[str], bool]) -> dict[str, Rows]:
+        """The evaluations by such rules, of the models that have any."""
+        parts = {
+            model: replace(rows, results={entry: found for entry, found in rows.results.items() if wanted(entry.rule)})
+            for model, rows in self.rows.items()
+        }
+        return {model: rows for model, rows in parts.items() if rows.results}
 
     @property
     def headers(self) -> list[dict[str, Any]]:
         attacks = [rows.header for _, rows in self.attacks]
-        return [*(rows.header for rows in self.certified.values()), *attacks]
+        return [*(rows.header for rows in self.rows.values()), *attacks]
 
     def main(self, rows: Rows) -> Evaluation:
         """The main evaluation of a model: that of its card, else that of another card here, else the first."""
@@ -47,9 +66,6 @@ def read_inputs(paths: list[Path]) -> Inputs:
     attacks = [(path, read_attack_rows(path)) for path in paths if kinds[path] == ATTACK]
     if not certified:
         raise UsageError("A report needs at least one file of `bagcert certify`. Add one.")
-    for rows in certified:
-        if any(detects(entry.rule) for entry in rows.results):
-            raise UsageError(f"A report cannot show rows by detect, but {rows.path} holds some. Certify by two-mask.")
     headers = [(rows.path, rows.header) for rows in certified] + [(path, rows.header) for path, rows in attacks]
     for path, header in headers:
         need_facts(path, header)

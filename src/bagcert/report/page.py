@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined
 
 from bagcert.files import write_atomically
 from bagcert.report.comparisons import attack_figure, first_with_rivals, rival_figure, scatter_figure
+from bagcert.report.detection import alert_figure, alert_headline, alert_table
 from bagcert.report.drawing import Picture
 from bagcert.report.figures import aspect_figure, size_figure
 from bagcert.report.gallery import Gallery, make_gallery
@@ -34,11 +35,15 @@ class Report:
 
 def build(inputs: Inputs, data_dir: Path | None) -> Report:
     """Tables and figures from the rows; a figure with nothing to show is left out."""
-    parts: list[Table | Picture | None] = [accuracy_table(inputs), size_figure(inputs), aspect_figure(inputs)]
-    parts.append(scatter_figure(inputs))
+    parts: list[Table | Picture | None] = []
+    if inputs.certified:
+        parts += [accuracy_table(inputs), size_figure(inputs), aspect_figure(inputs), scatter_figure(inputs)]
+    if inputs.alerting:
+        parts += [alert_table(inputs), alert_figure(inputs)]
     if inputs.attacks:
         parts += [attack_table(inputs.attacks), attack_figure(inputs.attacks)]
-    parts.append(abstain_table(inputs))
+    if inputs.certified:
+        parts.append(abstain_table(inputs))
     for model, rows in inputs.certified.items():
         parts.append(class_table(model, rows, inputs.main(rows), inputs.classes))
     detailed = first_with_rivals(inputs)
@@ -71,7 +76,7 @@ def write_report(report: Report, inputs: Inputs, out: Path) -> Path:
         report=report,
         headline=headline(inputs),
         alarm=alarm(inputs),
-        title=f"{', '.join(inputs.certified)} on {first['data']['name']}, {first['split']}",
+        title=f"{', '.join(inputs.rows)} on {first['data']['name']}, {first['split']}",
     )
     write_atomically(out / PAGE, page.encode())
     return out / PAGE
@@ -79,6 +84,8 @@ def write_report(report: Report, inputs: Inputs, out: Path) -> Path:
 
 def headline(inputs: Inputs) -> str:
     """The first result in one sentence."""
+    if not inputs.certified:
+        return alert_headline(inputs)
     model, rows = next(iter(inputs.certified.items()))
     entry = inputs.main(rows)
     shares = rows.accuracies(entry)
@@ -92,7 +99,7 @@ def headline(inputs: Inputs) -> str:
 def threats(inputs: Inputs) -> list[str]:
     """Each patch in words, once."""
     size = inputs.headers[0]["footprint"]["image_size"]
-    patches = dict.fromkeys(entry.patch for rows in inputs.certified.values() for entry in rows.results)
+    patches = dict.fromkeys(entry.patch for rows in inputs.rows.values() for entry in rows.results)
     return [in_words(patch, (size[0], size[1])) for patch in patches]
 
 
@@ -105,7 +112,7 @@ def in_words(patch: str, size: tuple[int, int]) -> str:
 
 def sources(inputs: Inputs) -> list[tuple[dict[str, Any], str]]:
     """The header and file name of each input."""
-    found = [(rows.header, rows.path.name) for rows in inputs.certified.values()]
+    found = [(rows.header, rows.path.name) for rows in inputs.rows.values()]
     found += [(rows.header, f"attack-{rows.header['patch']}.jsonl") for _, rows in inputs.attacks]
     return list(zip((header for header, _ in found), apart([name for _, name in found]), strict=True))
 
@@ -146,7 +153,7 @@ def command(header: dict[str, Any], name: str) -> str:
 def facts(inputs: Inputs) -> list[tuple[str, str]]:
     """What was measured, with what."""
     lines = [("data", "{name}, SHA-256 {digest}".format(**inputs.headers[0]["data"]))]
-    for model, rows in inputs.certified.items():
+    for model, rows in inputs.rows.items():
         header = rows.header
         parts = [f"weights SHA-256 {header['weights_sha256']}"]
         if header.get("seed") is not None:

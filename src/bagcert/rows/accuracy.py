@@ -34,7 +34,7 @@ class Accuracies:
     `clean`: right by the rule's own inference. `certified`: right, and proven to stay so. For "abstain unless
     certified": `answered`, and `answered_correctly`, which is `certified` again: what is answered is what is proven.
 
-    Of a rule that detects, `clean` counts an alert as an error, and proven means detectable. Other rules ignore alerts.
+    Of a rule that detects, `clean` counts an alert as an error, and proven means detectable. Others ignore alerts.
     `alerted` is the share of images with an alert, right or wrong; None if the rule raises none.
     """
 
@@ -55,12 +55,15 @@ class Accuracies:
 
 
 def accuracies(certificate: Certificate, labels: Tensor, detection: bool = False) -> Accuracies:
-    """No label goes into a certificate; it comes in here. `detection` says that the rule detects."""
+    """No label goes into a certificate; it comes in here.
+
+    `detection` counts as for a rule that detects: an alert is an error, and a promise is the answer or an alert.
+    """
     right = certificate.predicted == labels.to(certificate.predicted.device)
     proven = certificate.certified
     if detection:
         assert certificate.alert is not None and certificate.detectable is not None
-        right, proven = right & ~certificate.alert, certificate.detectable
+        right, proven = right & ~certificate.alert, proven | certificate.detectable
     clean, certified, answered = (share(flags) for flags in (right, right & proven, proven))
     alerted = None if certificate.alert is None else share(certificate.alert)
     return Accuracies(len(labels), clean, certified, answered, alerted)
