@@ -10,7 +10,7 @@ from bagcert.errors import UsageError
 from bagcert.pictures import OwnPixels
 from bagcert.rules import Certificate
 from bagcert.threats import RectangleThreat, Threat
-from bagcert.threats.threat import Placement, Size
+from bagcert.threats.threat import Placement, SeveralThreat, Size
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,17 +43,20 @@ class Answer:
 
     @property
     def proven_patches(self) -> tuple[Size, ...]:
-        """Rectangles that no attacker can change the class with, wherever they sit."""
-        return (*(self.threat.shapes if self.certified else ()), (self.square, self.square))
+        """Rectangles that no attacker can change the class with, wherever they sit; of several at once, each alone."""
+        return (*(self.threat.one.shapes if self.certified else ()), (self.square, self.square))
 
     @property
     def threat_original(self) -> str | None:
         """The threat in the picture's own pixels, as far as it has rectangles; None if not even one pixel is left."""
         if not self.own.changed:
             return str(self.threat)
-        found = [self.own.patch(shape) for shape in self.threat.shapes]
+        found = [self.own.patch(shape) for shape in self.threat.one.shapes]
         shapes = tuple(dict.fromkeys(shape for shape in found if shape is not None))
-        return str(RectangleThreat(self.own.original, shapes)) if shapes else None
+        if not shapes:
+            return None
+        one = RectangleThreat(self.own.original, shapes)
+        return str(one if self.threat.count == 1 else SeveralThreat(one, self.threat.count))
 
     @property
     def patch_original(self) -> Size | None:

@@ -210,7 +210,7 @@ class Defense:
     @property
     def square(self) -> int:
         """The side of the largest square inside the rectangles of the threat; 0 if it has none."""
-        return max((min(shape) for shape in self.threat.shapes), default=0)
+        return max((min(shape) for shape in self.threat.one.shapes), default=0)
 
     @cached_property
     def _smaller(self) -> list[tuple[int, Regions]]:

@@ -139,6 +139,14 @@ def test_answers_speak_of_both_kinds_of_pixels(defense: Defense) -> None:
     assert str(tiny) == f"{tiny.name}: not proven" and not tiny.proven_against((1, 1))
 
 
+def test_several_patches_at_once_are_as_many_in_the_pictures_own_pixels(defense: Defense) -> None:
+    two = defense.against("2*1x2")
+    large, own = two(Image.fromarray(bright(60, 60))), two(Image.fromarray(bright(12, 12)))
+    assert (large.threat_original, own.threat_original) == ("2*1x6", "2*1x2")
+    proven = replace(large, certified=True)
+    assert proven.proven_against((1, 6)) and not proven.proven_against((2, 1))  # each of them alone
+
+
 def test_threats_that_are_no_rectangles_anywhere_are_proven_of_the_images_themselves(defense: Defense) -> None:
     """In a framed picture's own pixels they say nothing, but squares inside them do."""
     images = pictures()

@@ -22,8 +22,9 @@ outside acts like the shorter run inside, which is part of a run of p inside, or
 Hence a rectangle of the picture with reach_rows(p) <= h and reach_columns(q) <= w lies, after framing, inside some
 h x w patch of the network's input, since a run of at most h rows inside the input is part of a run of exactly h rows.
 So a certificate against h x w patches in the network's pixels is one against every p x q patch in the picture's own
-(`OwnPixels.patch`), wherever it sits. The proof uses only where the kept part lies and how long it is, so it holds for
-fit "crop" and for fit "squash", which keeps everything.
+(`OwnPixels.patch`), wherever it sits; and one against several patches at once is one against as many of these. The
+proof uses only where the kept part lies and how long it is, so it holds for fit "crop" and for fit "squash", which
+keeps everything.
 """
 
 from collections.abc import Iterable
