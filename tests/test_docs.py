@@ -91,6 +91,15 @@ def own_network_file(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {}
 
 
+def class_folders(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    for name in ("bees", "ladybugs"):
+        Path("pictures", name).mkdir(parents=True)
+        for number in range(15):
+            picture = Image.linear_gradient("L").resize((32, 32)).rotate(90 * (name == "bees") + number)
+            picture.convert("RGB").save(f"pictures/{name}/{number}.png")
+    return {}
+
+
 def nothing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {}
 
@@ -112,9 +121,11 @@ GUIDES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
 # words that are added to a command of some name only make it shorter.
 WALKS: dict[str, dict[str, list[str]]] = {
     "quickstart.md": {},
+    "your-data.md": {"train": ["--set", "schedule.warmup_epochs=0", "--set", "schedule.epochs=1"]},
     "your-network.md": {"train": ["--set", "schedule.epochs=9"]},
     "your-pictures.md": {},
 }
+AT_HAND = {"your-data.md": class_folders, **GUIDES}  # pages without code in Python, too
 
 
 def test_every_page_with_code_is_run() -> None:
@@ -136,7 +147,7 @@ def test_the_code_of_a_guide_runs(path: Path, tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("name", WALKS)
 def test_the_commands_of_a_guide_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    GUIDES.get(name, nothing)(monkeypatch)
+    AT_HAND.get(name, nothing)(monkeypatch)
     lines = re.findall(r"^    (bagcert .+)$", (ROOT / "docs" / name).read_text(encoding="utf-8"), re.MULTILINE)
     assert lines
     for line in lines:

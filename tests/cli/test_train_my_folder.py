@@ -42,7 +42,7 @@ def test_a_folder_is_all_it_takes(
     monkeypatch.chdir(folder.parent)
     assert call(monkeypatch, "train", "--data", "pictures", *SMALL) == 0
     told = capsys.readouterr().out.splitlines()[0]
-    found = "72 pictures, 3 classes, 8x8, gray: training at 8x8 with digits against 1x1 patches; about "
+    found = "72 pictures, 3 classes, 8x8, gray: training at 8x8 with recipe digits against 1x1 patches; about "
     assert re.fullmatch(re.escape(found) + r"\d\.\d GB; 2 epochs in about \d+ (seconds|minutes)", told), told
     defense = load("runs/pictures")
     assert defense.classes == ("columns", "noise", "rows") and defense.framing.channels == 1
@@ -104,7 +104,7 @@ def test_a_model_is_a_start(
     assert call(monkeypatch, "train", "--data", str(folder), *SMALL, "--out", first) == 0
     order = ["train", "--data", str(folder), "--start-from", first, "--freeze", *QUICK]
     assert call(monkeypatch, *order, "--set", "training.batch_size=9", "--out", second) == 0
-    assert f"with digits, starting from {first} against 1x1 patches" in capsys.readouterr().out
+    assert f"with recipe start from the weights of {first} against 2x2 patches" in capsys.readouterr().out
     assert load(second).card["recipe"]["network"]["width"] == 8
 
 

@@ -43,7 +43,7 @@ def test_size_and_recipe(
     sizes: Sizes, named: str | None, recipe: str, resize: int, crop: tuple[int, int], tmp_path: Path
 ) -> None:
     planned = plan_folder(folder_of(tmp_path, sizes), named, [])
-    assert f" with {recipe}" in planned.told
+    assert f" with recipe {recipe}" in planned.told
     assert f"training at {crop[0]}x{crop[1]} " in planned.told
     data = planned.recipe.data
     assert (data.resize, data.crop, data.name) == (resize, crop, str(tmp_path))
@@ -75,7 +75,8 @@ def test_overrides_have_the_last_word(tmp_path: Path) -> None:
 
 def test_small_folders_get_small_batches(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, [(8, 8)] * 40)  # 120 to train on, 12 of them for validation
-    assert plan_folder(folder, "two-mask-cifar10", []).recipe.training.batch_size == 27
+    recipe = plan_folder(folder, "two-mask-cifar10", []).recipe
+    assert (recipe.training.batch_size, recipe.evaluation.batch_size) == (27, 12)
     (tmp_path / "own.toml").write_text("base = 'two-mask-cifar10'\n[training]\nbatch_size = 26\n")
     assert plan_folder(folder, str(tmp_path / "own.toml"), []).recipe.training.batch_size == 26
     assert plan_folder(folder, "two-mask-cifar10", ["training.batch_size=50"]).recipe.training.batch_size == 50
@@ -100,7 +101,7 @@ def test_a_start_brings_its_network_and_size(tmp_path: Path) -> None:
     planned = plan_folder(folder, None, [], start="cifar10-votes")
     network = network_of(planned.recipe)
     assert network.block_widths == (128,) * 3 + (400,) * 6 and network.positions
-    assert (network.classes, network.channels, network.step) == (3, 3, "logits"), "votes are not folder-64's scores"
+    assert (network.classes, network.channels, network.step) == (3, 3, "logits"), "votes are not the recipe's scores"
     assert planned.recipe.data.image_size == (32, 32) and planned.recipe.data.resize == 32
     assert planned.recipe.training.start == "cifar10-votes"
-    assert "training at 32x32 with folder-64, starting from cifar10-votes" in planned.told
+    assert "training at 32x32 with recipe start from the weights of cifar10-votes" in planned.told

@@ -19,6 +19,7 @@ from bagcert.training.recipe import Recipe, read_recipe, recipe_table, resolve
 # The recipe for pictures whose shorter side has at most so many pixels.
 BY_SIZE = {16: "digits", 48: "folder-32"}
 LARGER = "folder-64"
+STARTED = "start"  # from the weights of a model
 SCALED_FROM = 1.5  # times the size of the recipe: larger pictures are scaled down
 RESIDENT = 2**30  # bytes of pixels that are kept in memory
 LEAST_STEPS = 4  # per epoch; small folders get smaller batches
@@ -40,9 +41,9 @@ def plan_folder(
     With `start`, network and size of the pictures are those of that model. With `own`, the caller hands over a network.
     """
     look = look_at(folder)
-    name = name or default_recipe(look)
+    name = name or (STARTED if start else default_recipe(look))
     table = recipe_table(name)
-    read_recipe(table)  # a mistake in it is named before anything is changed
+    meant = read_recipe(table)  # a mistake in it is named before anything is changed
     data, network = table.setdefault("data", {}), table.setdefault("network", {})
     data.update(frame(look, data))
     step = {key: value for key, value in network.items() if key == "step"}  # it belongs to loss and rule
@@ -55,13 +56,16 @@ def plan_folder(
     table["network"]["classes"] = look.classes
     pixels = look.pictures * table["network"]["channels"] * prod(data["crop"])
     data.update(name=str(folder), resident=data.get("resident", pixels <= RESIDENT))
-    training = table.setdefault("training", {})
-    largest = max(1, (look.training - look.training // VALIDATION_SHARE) // LEAST_STEPS)
-    training["batch_size"] = min(training.get("batch_size", largest), largest)
+    held_out = look.training // VALIDATION_SHARE
+    for section, batch_size, most in (
+        ("training", meant.training.batch_size, (look.training - held_out) // LEAST_STEPS),
+        ("evaluation", meant.evaluation.batch_size, held_out),
+    ):
+        table.setdefault(section, {})["batch_size"] = max(1, min(batch_size, most))
     recipe = in_pixels(resolve(table, overrides))
     height, width = recipe.data.image_size
-    words = f"{name}, starting from {start}" if start else name
-    return Planned(recipe, f"{look}: training at {height}x{width} with {words}")
+    weights = f" from the weights of {start}" if start else ""
+    return Planned(recipe, f"{look}: training at {height}x{width} with recipe {name}{weights}")
 
 
 def in_pixels(recipe: Recipe) -> Recipe:
