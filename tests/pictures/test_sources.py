@@ -139,6 +139,27 @@ def test_answers_speak_of_both_kinds_of_pixels(defense: Defense) -> None:
     assert str(tiny) == f"{tiny.name}: not proven" and not tiny.proven_against((1, 1))
 
 
+@pytest.mark.parametrize("fit", ["crop", "squash"])
+def test_no_patch_of_the_proven_size_changes_the_class(defense: Defense, fit: str) -> None:
+    """White, black and random patches on the picture itself, as large as is proven, at random places."""
+    model = replace(defense, card={"framing": write_config(Framing((12, 12), 14, fit=fit))})
+    random, tried = np.random.default_rng(3), 0
+    for light in (10, 60, 200, 235):
+        clean = random.integers(light - 10, light + 20, (50, 71, 3), dtype=np.uint8)
+        answer = model(Image.fromarray(clean))
+        if answer.patch_original is None:
+            continue
+        height, width = answer.patch_original
+        attacked = np.repeat(clean[None], 60, axis=0)
+        for number, picture in enumerate(attacked):
+            row, column = random.integers(50 - height + 1), random.integers(71 - width + 1)
+            pixels = (0, 255, random.integers(256, size=(height, width, 3)))[number % 3]
+            picture[row : row + height, column : column + width] = pixels
+        assert set(model.predict(list(attacked)).tolist()) == {answer.predicted}
+        tried += 1
+    assert tried
+
+
 def test_several_patches_at_once_are_as_many_in_the_pictures_own_pixels(defense: Defense) -> None:
     two = defense.against("2*1x2")
     large, own = two(Image.fromarray(bright(60, 60))), two(Image.fromarray(bright(12, 12)))
