@@ -163,7 +163,9 @@ def test_a_network_that_does_not_say_what_makes_its_footprint_is_not_verified(
     monkeypatch.delattr(SingleScorer, "reach")
     bench = Bench(save_single_run(tmp_path / "run"), monkeypatch, capsys)
     bench.certify()
-    assert "The footprint in the rows names neither layers nor kept." in bench.refused("verify", str(bench.rows))
+    assert "The footprint in the rows names neither layers nor pixels nor kept." in bench.refused(
+        "verify", str(bench.rows)
+    )
 
 
 PLUS = ("--patch", "plus:3")

@@ -9,8 +9,12 @@ from torch import Tensor, nn
 
 import bagcert
 from bagcert.errors import UsageError
+from bagcert.files import sha256
+from bagcert.rows.verify.reach import listed_pixels
 from bagcert.rules import TwoMask
+from bagcert.scorers.footprint_table import read_footprint
 from bagcert.scorers.residual import ResidualConfig
+from bagcert.scorers.wrapped import OwnConfig
 from bagcert.threats import parse_threat
 from tests.cli.calling import call
 
@@ -151,6 +155,51 @@ def test_every_command_takes_the_network(words: str, monkeypatch: pytest.MonkeyP
     if words.startswith("export"):
         pytest.importorskip("onnx")
     assert call(monkeypatch, *words.split(), "--network", "my_networks:small") == 0
+
+
+@pytest.mark.usefixtures("saved")
+def test_its_certificates_are_verified_by_separate_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "certify mine --network my_networks:small --data digits --limit 4 --scores --out rows.jsonl"
+    assert call(monkeypatch, *words.split()) == 0
+    assert call(monkeypatch, "verify", "rows.jsonl") == 0
+    records = Path("rows.jsonl").read_text()
+    assert '"certified":true' in records
+    Path("rows.jsonl").write_text(records.replace('"lead":', '"lead":1', 1))  # a forged one
+    meta = json.loads(Path("rows.meta.json").read_text())
+    meta["rows_sha256"] = sha256(Path("rows.jsonl").read_bytes())
+    Path("rows.meta.json").write_text(json.dumps(meta))
+    assert call(monkeypatch, "verify", "rows.jsonl") == 1
+    footprint = json.loads(Path("rows.meta.json").read_text())["footprint"]
+    assert footprint["pixels"]["rows"][:2] == [[[0, 2]], [[0, 3]]]
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Conv2d(3, 2, 3, padding=1)],
+        [nn.Conv2d(3, 4, 3, padding=2, dilation=2), nn.Conv2d(4, 2, 2, stride=2)],
+        [nn.MaxPool2d((2, 3)), nn.Conv2d(3, 2, (3, 1))],
+    ],
+)
+def test_a_traced_footprint_survives_the_rows(layers: list[nn.Module]) -> None:
+    """Written as runs of pixels, and read by both readers."""
+    scorer = bagcert.wrap(nn.Sequential(*layers).eval(), (12, 13))
+    table = json.loads(json.dumps({"image_size": [12, 13], **scorer.reach()}))
+    assert read_footprint(table).same(scorer.footprint)
+    for axis, seen in enumerate((scorer.footprint.branches[0].rows, scorer.footprint.branches[0].columns)):
+        expected = [set(row.nonzero().flatten().tolist()) for row in seen]
+        assert listed_pixels(table["pixels"], axis, 12 + axis) == expected
+
+
+def test_a_network_in_training_moves_to_another_type() -> None:
+    """It is traced again as it will score, in evaluation mode, and stays in training mode."""
+    config = OwnConfig(classes=3).handed(small())
+    scorer = config.build((12, 12), (0.0,), (1.0,))
+    assert scorer.training and scorer.module[1].training  # type: ignore[index]
+    scorer.double()
+    assert scorer.training and scorer.module[1].training  # type: ignore[index]
+    scorer.eval()
+    assert scorer.scores(torch.rand(1, 3, 12, 12).double()).shape == (1, 3, 12, 12)
 
 
 @pytest.mark.usefixtures("saved")

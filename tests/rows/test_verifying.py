@@ -350,7 +350,7 @@ def test_reach_in_several_maps_agrees_with_footprints(patch: str) -> None:
     assert {mask.tobytes() for mask in found} == {mask.numpy().tobytes() for mask in regions.masks()}
     with pytest.raises(UsageError, match=r"a grid of \[18, 7\], but its 'layers' give \[12, 7\]\. Certify again\."):
         maximal_reach({**table, "maps": maps[:2]}, patch)
-    with pytest.raises(UsageError, match=r"names neither layers nor kept\."):
+    with pytest.raises(UsageError, match=r"names neither layers nor pixels nor kept\."):
         maximal_reach({**table, "maps": []}, patch)
 
 

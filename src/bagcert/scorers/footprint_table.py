@@ -3,10 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from bagcert.errors import UsageError
 from bagcert.scorers.views import Hidden, flags
 from bagcert.threats import Footprint, Layer
-from bagcert.threats.footprint import pair
+from bagcert.threats.footprint import Branch, pair
 from bagcert.threats.threat import Size
 
 NUMBERS = ("kernel", "stride", "dilation", "padding")
@@ -20,6 +23,35 @@ def layer_table(layers: Sequence[Layer]) -> list[dict[str, list[int]]]:
 def read_layers(layers: list[dict[str, list[int]]], image_size: Size) -> Footprint:
     read = [Layer(**{key: (sides[0], sides[1]) for key, sides in layer.items()}) for layer in layers]
     return Footprint.of_layers(read, image_size)
+
+
+def pixel_table(footprint: Footprint) -> dict[str, Any]:
+    """For each row and column of scores the runs of pixels that it sees, as pairs of start and length.
+
+    Nothing for networks whose branches see a form that is no product of rows and columns.
+    """
+    if len(footprint.branches) != 1:
+        return {}
+    branch = footprint.branches[0]
+    return {
+        "pixels": {"rows": [runs(seen) for seen in branch.rows], "columns": [runs(seen) for seen in branch.columns]}
+    }
+
+
+def runs(seen: Tensor) -> list[list[int]]:
+    """The runs of true values, each as start and length."""
+    edges = torch.nn.functional.pad(seen.to(torch.int8), (1, 1)).diff()
+    starts, stops = ((edges == sign).nonzero().flatten().tolist() for sign in (1, -1))
+    return [[start, stop - start] for start, stop in zip(starts, stops, strict=True)]
+
+
+def read_pixels(pixels: dict[str, list[list[list[int]]]], image_size: Size) -> Footprint:
+    axes = []
+    for axis, size in zip(("rows", "columns"), image_size, strict=True):
+        places = torch.arange(size)
+        spans = [[(places >= start) & (places < start + length) for start, length in each] for each in pixels[axis]]
+        axes.append(torch.stack([torch.stack([torch.zeros(size).bool(), *each]).any(dim=0) for each in spans]))
+    return Footprint((Branch(*axes),))
 
 
 def read_kept(kept: list[int], image_size: Size) -> Footprint:
@@ -36,6 +68,7 @@ def read_maps(maps: list[dict[str, Any]], image_size: Size) -> Footprint:
 
 REACHES: dict[str, Callable[[Any, Size], Footprint]] = {
     "layers": read_layers,
+    "pixels": read_pixels,
     "kept": read_kept,
     "hidden": read_hidden,
     "maps": read_maps,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer, Channels, Classes, NetworkConfig, Step
+from bagcert.scorers.footprint_table import pixel_table
 from bagcert.scorers.steps import score_step
 from bagcert.tensors import Images, Scores
 from bagcert.threats.footprint import IntOrPair, pair
@@ -73,6 +74,9 @@ class WrappedScorer(BuiltScorer):
         check_traced(self.module, self.traced, channels)
         check_footprint(self.module, self.traced.footprint, channels)
 
+    def reach(self) -> dict[str, Any]:
+        return pixel_table(self.footprint)
+
     def forward(self, images: Images) -> Scores:
         """In training by the network's own code, in its own mode; else by the traced operations."""
         return self.step.soft(self.module(images)) if self.training else super().forward(images)
@@ -86,7 +90,12 @@ class WrappedScorer(BuiltScorer):
         before = form(self.module)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if form(self.module) != before:
+            modes = {module: module.training for module in self.modules()}
+            if self.training:  # what is traced is what will score, in evaluation mode
+                self.eval()
             self._trace(self.footprint.image_size, self.channels)
+            for module, training in modes.items():
+                module.training = training
             if not self.traced.footprint.same(self.footprint):
                 raise UsageError("The network has another footprint after the move. Wrap it again.")
         return self

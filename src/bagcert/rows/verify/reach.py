@@ -196,10 +196,9 @@ def seen_pixels(layers: Sequence[dict[str, list[int]]], axis: int, pixels: int) 
 
 
 def field_of(footprint: dict[str, Any]) -> list[int]:
-    """The most rows and columns of the image that an output of any map sees through its layers."""
-    chains = [each["layers"] for each in maps_of(footprint)]
-    sides = list(enumerate(footprint["image_size"]))
-    return [max(len(seen) for layers in chains for seen in seen_pixels(layers, *side)) for side in sides]
+    """The most rows and columns of the image that an output of any map sees."""
+    parts = [seen_along(each, footprint) for each in maps_of(footprint)]
+    return [max(len(seen) for part in parts for seen in part[axis]) for axis in (0, 1)]
 
 
 def kept_pixels(kept: Sequence[int], axis: int, pixels: int) -> list[set[int]]:
@@ -208,8 +207,18 @@ def kept_pixels(kept: Sequence[int], axis: int, pixels: int) -> list[set[int]]:
     return [{(start + step) % pixels for step in range(kept[axis])} for start in starts]
 
 
+def listed_pixels(pixels: dict[str, list[list[list[int]]]], axis: int, size: int) -> list[set[int]]:
+    """The pixels along one axis that each output sees, from runs of start and length."""
+    outputs = pixels["columns" if axis else "rows"]
+    return [{start + step for start, length in runs for step in range(length)} for runs in outputs]
+
+
 # By what makes the footprint in the rows: the pixels along one axis that each output sees.
-REACHES: dict[str, Callable[[Any, int, int], list[set[int]]]] = {"layers": seen_pixels, "kept": kept_pixels}
+REACHES: dict[str, Callable[[Any, int, int], list[set[int]]]] = {
+    "layers": seen_pixels,
+    "pixels": listed_pixels,
+    "kept": kept_pixels,
+}
 
 
 def touched(seen: list[set[int]], patch: frozenset[int]) -> frozenset[int]:
