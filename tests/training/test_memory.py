@@ -105,3 +105,19 @@ class Counted:
 def test_there_is_some_memory() -> None:
     free = free_memory(torch.device("cpu"))
     assert free is None or free > 10**6
+
+
+def test_the_smallest_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's, or that of its container, where files that are only cached take no room."""
+    monkeypatch.setattr("bagcert.training.memory.MACHINE", tmp_path / "meminfo")
+    monkeypatch.setattr("bagcert.training.memory.CONTAINER", tmp_path)
+    assert free_memory(torch.device("cpu")) is None
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 5000 kB\n")
+    assert free_memory(torch.device("cpu")) == 5000 * 1024
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("3000000\n")
+    assert free_memory(torch.device("cpu")) == 5000 * 1024
+    (tmp_path / "memory.max").write_text("4000000\n")
+    assert free_memory(torch.device("cpu")) == 1_000_000
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 2000000\nactive_file 7\n")
+    assert free_memory(torch.device("cpu")) == 3_000_000

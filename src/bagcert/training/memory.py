@@ -22,6 +22,7 @@ WORKING = 3  # tensors as large as the largest one that is kept for the gradient
 EVALUATING = 5  # such tensors while images are scored without gradients
 SCORES = 12  # score maps as int32 while a rule certifies them
 FRAGMENTS = 4 * 10**8  # bytes that allocator and kernels take beside the tensors, at most, in six trainings on a CPU
+MACHINE, PROCESS, CONTAINER = Path("/proc/meminfo"), Path("/proc/self/status"), Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -119,13 +120,11 @@ def free_memory(device: torch.device) -> int | None:
     """Bytes that this process may still take; None if the system does not say."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    limits = []
-    for line in lines_of(Path("/proc/meminfo")):
-        if line.startswith("MemAvailable:"):
-            limits.append(1024 * int(line.split()[1]))
-    most, used = (lines_of(Path("/sys/fs/cgroup") / name) for name in ("memory.max", "memory.current"))
-    if most and used and most[0].isdigit():  # of a container
-        limits.append(int(most[0]) - int(used[0]))
+    limits = [1024 * number for number in numbers_of(MACHINE, "MemAvailable:")]
+    most, used = lines_of(CONTAINER / "memory.max"), lines_of(CONTAINER / "memory.current")
+    if most and used and most[0].isdigit():  # else "max": no limit
+        files = sum(numbers_of(CONTAINER / "memory.stat", "inactive_file"))  # kept only while nobody needs the room
+        limits.append(int(most[0]) - int(used[0]) + files)
     return min(limits, default=None)
 
 
@@ -133,8 +132,12 @@ def used_memory(device: torch.device) -> int:
     """Bytes that this process takes by now."""
     if device.type == "cuda":
         return torch.cuda.memory_reserved(device)
-    found = [1024 * int(line.split()[1]) for line in lines_of(Path("/proc/self/status")) if line.startswith("VmRSS:")]
-    return found[0] if found else 0
+    return 1024 * sum(numbers_of(PROCESS, "VmRSS:"))
+
+
+def numbers_of(path: Path, name: str) -> list[int]:
+    """The number after this name in a file of the system; none if there is no such file or name."""
+    return [int(line.split()[1]) for line in lines_of(path) if line.split()[:1] == [name]]
 
 
 def lines_of(path: Path) -> list[str]:
