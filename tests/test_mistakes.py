@@ -151,6 +151,14 @@ MISTAKES: dict[str, tuple[Callable[[Defense], Any], str]] = {
         lambda _: bagcert.wrap(nn.Conv2d(3, 3, 1), 8, step=None),  # type: ignore[arg-type]
         "Unknown score step 'None'. Known: heaviside",
     ),
+    "a network in training mode": (
+        lambda _: bagcert.defend(nn.Conv2d(3, 3, 1), 8),
+        r"The network is in training mode\. Call network\.eval\(\) first\.",
+    ),
+    "a network of gray images": (
+        lambda _: bagcert.defend(nn.Conv2d(1, 3, 1).eval(), 8),
+        r"The network fails on \[2, 3, 8, 8\] \(.*\)\. Give image_size and channels as it takes them\.",
+    ),
     "a number for a model": (
         lambda _: bagcert.load(5),  # type: ignore[arg-type]
         "A model must be a name or a folder, but is 5. Known: cifar10",

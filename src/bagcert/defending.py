@@ -6,6 +6,7 @@ from dataclasses import replace
 from torch import nn
 
 from bagcert.defense import Defense
+from bagcert.errors import UsageError
 from bagcert.rules import Rule
 from bagcert.scorers.wrapped import wrap
 from bagcert.threats import Patch
@@ -36,6 +37,8 @@ def defend(
     >>> len(defense.certify(torch.rand(4, 3, 12, 12)))
     4
     """
+    if isinstance(network, nn.Module) and any(module.training for module in network.modules()):
+        raise UsageError("The network is in training mode. Call network.eval() first.")
     scorer = wrap(network, image_size, channels, step)
     names = [str(number) for number in range(scorer.classes)] if classes is None else classes
     return replace(Defense.build(scorer, rule, patch, names), name=type(network).__name__)

@@ -37,6 +37,11 @@ def trace(module: nn.Module, image_size: Size, channels: int) -> Traced:
                 "A network must treat any number of images alike, but this one fixes or counts them. "
                 "Use images.shape[0], not len(images), and nothing across images."
             ) from error
+        if not runs(module, example):
+            raise UsageError(
+                f"The network fails on {list(example.shape)} ({first_line(error)}). "
+                "Give image_size and channels as it takes them."
+            ) from error
         raise UsageError(
             f"The network cannot be traced by torch.export on {list(example.shape)} ({first_line(error)}). "
             "Remove branches that depend on pixel values."
@@ -54,6 +59,16 @@ def trace(module: nn.Module, image_size: Size, channels: int) -> Traced:
         if any(from_network(written) for written in written_into(node) if written not in seen):
             raise refusal(plain_name(node), node, "changes a weight, a buffer or a constant of the network")
     return Traced(program, finished(program.graph.output_node(), seen))
+
+
+def runs(module: nn.Module, example: Tensor) -> bool:
+    """Whether the network takes such images at all."""
+    try:
+        with torch.no_grad():
+            module(example)
+    except Exception:
+        return False
+    return True
 
 
 def example_weight(module: nn.Module) -> Tensor:
