@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
@@ -12,6 +13,7 @@ from bagcert.scorers.cleanser import CleanserConfig
 from bagcert.scorers.interval import IntervalConfig
 from bagcert.scorers.mixed import MixedConfig
 from bagcert.scorers.residual import ResidualConfig
+from bagcert.scorers.wrapped import OwnConfig
 from bagcert.server.attacking import AttackJob, attack_picture, parse_patch
 from bagcert.server.limits import Limits
 from bagcert.server.model import Model, to_images
@@ -22,6 +24,7 @@ KINDS: dict[str, tuple[NetworkConfig, str]] = {
     "strided": (ResidualConfig(classes=3, width=4, kernels=(3, 1), strides=(2, 1), paths=1, shake=False), "two-mask"),
     "masked": (ResidualConfig(classes=3, width=4, kernels=(3,), paths=1, shake=False, step="relu"), "masked"),
     "mixed": (MixedConfig(classes=3, width=((4, 4), (4, 4)), kernels=((3,), (1,)), mirrored=True), "two-mask"),
+    "own": (OwnConfig(classes=3).handed(nn.Conv2d(3, 3, 3, padding=1)), "two-mask"),
     "columns": (AblationConfig(classes=3, kept=(12, 3), width=4, blocks=(1,)), "largest-region"),
     "cleanser": (CleanserConfig(classes=3, patch=(2, 2), masks=3, width=4, blocks=(1,)), "unanimous"),
     "interval": (IntervalConfig(classes=3, widths=(4,), strides=(2,), features=8, patch=(2, 2)), "unanimous"),
