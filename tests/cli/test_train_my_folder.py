@@ -128,6 +128,7 @@ def test_what_does_not_fit_is_refused(
         (["--data", "pictures/train"], "pictures/train has no folder 'train'. To hold out one picture in five"),
         (["--data", "pictures", "--start-from", "cifar1"], "Unknown model or run folder 'cifar1'."),
         (["digits", "--start-from", "cifar10-small"], "To start from a model, name the folder to train on."),
+        (["--data", "pictures", "--start-from", "cifar10", "--network", "a:b"], "Drop --network or --start-from."),
         (["--data", "pictures", "--freeze"], "Layers can be frozen only if they come from a model."),
         (["--data", "pictures", "--patch", "9x9"], "The patch 9x9 does not fit into an image of 8x8."),
         (["--data", "pictures", "--patch", "0x0"], "The patch 0x0 does not fit into an image of 8x8."),

@@ -90,6 +90,12 @@ def test_small_folders_are_kept_in_memory(tmp_path: Path, monkeypatch: pytest.Mo
     assert not plan_folder(folder, None, []).recipe.data.resident
 
 
+def test_a_recipe_may_name_height_and_width(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("base = 'folder-64'\n[data]\ncrop = [50, 70]\n")
+    recipe = plan_folder(folder_of(tmp_path / "pictures", [(300, 200)]), str(tmp_path / "own.toml"), []).recipe
+    assert (recipe.data.image_size, recipe.data.resize) == ((50, 50), 50)
+
+
 def test_a_recipe_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text("data = 3")
     with pytest.raises(UsageError, match=r"^The value of data must be a table, but is 3"):

@@ -7,7 +7,7 @@ import torch
 
 from bagcert.data import ArrayDataset
 from bagcert.errors import UsageError
-from bagcert.files import read_tensors
+from bagcert.files import read_tensors, sha256
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.scorers.weights import load_scorer, save_scorer
 from bagcert.training import RunOptions, train
@@ -67,6 +67,8 @@ def test_frozen_layers_stay_as_they_were(model: Path, tmp_path: Path) -> None:
     scorer, card = load_scorer(tmp_path / "run")
     assert card["validation"]["clean"] > 0.5, "a new head learns"
     assert card["recipe"]["training"]["start"] == str(model)
+    weights = (model / "weights.safetensors").read_bytes()
+    assert card["start"] == {"model": str(model), "weights_sha256": sha256(weights)}
     assert all(parameter.requires_grad for parameter in scorer.parameters())
 
 

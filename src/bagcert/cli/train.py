@@ -78,6 +78,8 @@ def plan(
     recipe: str | None, data: str | None, data_dir: Path | None, start: str | None, own: bool, changes: list[str]
 ) -> Planned:
     """The recipe as it is, or fitted to a folder."""
+    if own and start is not None:
+        raise UsageError("A network starts from the weights of a model or is your own. Drop --network or --start-from.")
     if data is not None and data not in LOADERS:
         return plan_folder(find_folder(data, data_dir), recipe, changes, start, own)
     if start is not None:

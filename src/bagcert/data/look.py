@@ -1,5 +1,6 @@
 """Look at a folder of pictures before training: how many, of how many classes, how large, gray or not."""
 
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -54,7 +55,8 @@ def look_at(folder: Path) -> Look:
     listings = [list_images(part, classes).paths for part in parts]
     paths = [path for listing in listings for path in listing]
     every = -(-len(paths) // MOST_OPENED)
-    with ThreadPoolExecutor(8) as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(8) as pool:
+        warnings.simplefilter("ignore")  # Pillow's remarks on metadata and large pictures
         headers = [header for header in pool.map(read_header, paths[::every]) if header is not None]
     if not headers:
         raise UsageError(f"None of the pictures in {folder} can be read, such as {paths[0]}. Check their format.")

@@ -1,6 +1,6 @@
 """From a folder of pictures to a recipe: what the pictures decide, so that nobody has to set it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -11,10 +11,11 @@ from bagcert.data.base import VALIDATION_SHARE
 from bagcert.data.catalog import NATIVE_SIZES
 from bagcert.data.look import Look, look_at
 from bagcert.defense import model_folder
+from bagcert.pictures import Framing
 from bagcert.scorers.weights import DEFAULT_NETWORK, load_scorer
 from bagcert.scorers.wrapped import OwnConfig
 from bagcert.threats import parse_threat
-from bagcert.training.recipe import Recipe, read_recipe, recipe_table, resolve
+from bagcert.training.recipe import DataConfig, Recipe, read_recipe, recipe_table, resolve
 
 # The recipe for pictures whose shorter side has at most so many pixels.
 BY_SIZE = {16: "digits", 48: "folder-32"}
@@ -45,7 +46,7 @@ def plan_folder(
     table = recipe_table(name)
     meant = read_recipe(table)  # a mistake in it is named before anything is changed
     data, network = table.setdefault("data", {}), table.setdefault("network", {})
-    data.update(frame(look, data))
+    data.update(frame(look, meant.data))
     step = {key: value for key, value in network.items() if key == "step"}  # it belongs to loss and rule
     if own:
         table["network"] = {"name": OwnConfig.name, **step}
@@ -80,22 +81,24 @@ def default_recipe(look: Look) -> str:
     return next((name for side, name in BY_SIZE.items() if min(look.typical) <= side), LARGER)
 
 
-def frame(look: Look, data: Mapping[str, Any]) -> dict[str, Any]:
+def frame(look: Look, data: DataConfig) -> dict[str, Any]:
     """Keys of [data]: pictures of one size stay as they are; others are scaled down to the size of the recipe.
 
     Pictures are never enlarged, except those of a folder that are smaller than half of its pictures.
     """
-    meant = NATIVE_SIZES.get(data.get("name", ""), data.get("crop", 224))
+    meant = NATIVE_SIZES.get(data.name) or min(data.image_size)
     if look.uniform and max(look.typical) <= SCALED_FROM * meant:
         return {"resize": 0, "crop": list(look.typical)}
     side = min(meant, *look.typical)
-    return {"resize": data.get("resize", 256) if side == data.get("crop", 224) else side, "crop": [side, side]}
+    return {"resize": data.resize if (side, side) == data.image_size else side, "crop": [side, side]}
 
 
 def take_model(model: str, table: dict[str, Any]) -> None:
     """Put network and framing of a model into a recipe's tables."""
     scorer, card = load_scorer(model_folder(model))
-    size = list(scorer.footprint.image_size)
+    framing = Framing.on_card(card.get("framing"), scorer.footprint.image_size, scorer.channels)
     table["network"] = {"name": DEFAULT_NETWORK, **write_config(scorer.config)}
-    table["data"].update(resize=card.get("framing", {}).get("resize", min(size)), crop=size)
+    table["data"].update(
+        crop=list(framing.size), resize=framing.resize, fit=framing.fit, interpolation=framing.interpolation
+    )
     table["training"] = {**table.get("training", {}), "start": model}

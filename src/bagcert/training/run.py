@@ -169,6 +169,7 @@ class Run:
                 "trained_on": self.final,
             },
             "recipe": recipe.table(),
+            **({"start": trainer.start} if trainer.start else {}),
             "seed": trainer.seed,
             "steps": self.steps,
             "seconds": round(self.seconds, 1),

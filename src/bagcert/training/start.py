@@ -15,13 +15,14 @@ def is_new(name: str) -> bool:
     return HEAD in name.split(".")
 
 
-def take_weights(scorer: BuiltScorer, model: str) -> None:
-    """Copy all weights of a model except its head, and its data normalization, which its weights rely on.
+def take_weights(scorer: BuiltScorer, model: str) -> dict[str, str]:
+    """Copy all weights of a model except its head, and its data normalization; return what the card says of the start.
 
     Learned positions are left out too if the pictures have another size than those of the model.
     """
     own = scorer.state_dict()
-    theirs = load_scorer(model_folder(model))[0].state_dict()
+    start, card = load_scorer(model_folder(model))
+    theirs = start.state_dict()
     fitting = {name: value for name, value in theirs.items() if name in own and own[name].shape == value.shape}
     kept = {name: value for name, value in fitting.items() if not is_new(name)}
     odd = [name for name in {**own, **theirs} if name not in kept and not is_new(name) and POSITIONS not in name]
@@ -31,6 +32,7 @@ def take_weights(scorer: BuiltScorer, model: str) -> None:
             "Use --start-from, which takes the model's network, and set no width, kernels or channels."
         )
     scorer.load_state_dict(own | kept)
+    return {"model": model, "weights_sha256": card["weights_sha256"]}
 
 
 def freeze(scorer: nn.Module) -> None:

@@ -116,8 +116,8 @@ class Trainer:
             )
         torch.manual_seed(derive_seed(seed, "weights"))
         self.scorer = build_scorer(recipe, dataset)
-        if recipe.training.start:
-            take_weights(self.scorer, recipe.training.start)
+        start = recipe.training.start
+        self.start = take_weights(self.scorer, start) if start else None
         if recipe.training.freeze:
             freeze(self.scorer)
         self.loss = fitted_loss(self.scorer, recipe.loss, recipe.evaluation.patch)
