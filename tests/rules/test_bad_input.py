@@ -129,6 +129,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "fractional slack": ({"slack": 0.5}, SLACK.format("0.5")),
     "nan as slack": ({"slack": float("nan")}, SLACK.format("nan")),
     "uncertain numbers": ({"uncertain": VOTES}, DOUBT.format("torch.int64 [2, 3, 6, 6]")),
+    "uncertain words": ({"uncertain": np.array([{}])}, NUMBERS.format("object").replace("Scores", "Flags")),
     "uncertain images": ({"uncertain": VOTES[:, 0] > 0}, DOUBT.format("torch.bool [2, 6, 6]")),
     "uncertain with slack": ({"uncertain": VOTES > 0, "slack": 1}, OTHERS),
     "uncertain with bounds": ({"uncertain": VOTES > 0, "bounds": (0, 2)}, OTHERS),
@@ -145,6 +146,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a rule that is none": (
         {"rule": []},
         "A rule must be a name like 'two-mask' or an object like TwoMask(), but is list. Known names: "
+        "detect, every-region, largest-region, masked, monotone, two-mask, unanimous.",
+    ),
+    "the class of a rule": (
+        {"rule": TwoMask},
+        "A rule must be a name like 'two-mask' or an object like TwoMask(), but is the class TwoMask. Known names: "
         "detect, every-region, largest-region, masked, monotone, two-mask, unanimous.",
     ),
     "monotone by name": (

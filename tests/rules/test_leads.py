@@ -24,7 +24,9 @@ from bagcert.rules import (
     trimmed_sum,
 )
 from bagcert.rules.largest_square import largest_square, squares
+from bagcert.rules.masking_rule import covered, second_masks
 from bagcert.threats import Footprint, Regions, parse_threat
+from bagcert.threats.regions import MaskRegions
 
 FOOTPRINT = Footprint.centered(3, 1, (5, 6), (5, 6))
 BOUNDS = (0, 4)
@@ -114,6 +116,11 @@ def test_leads_of_views_count_witnesses_first_and_then_the_best_hidden_view() ->
     assert leads.tolist() == [[[far] * 3, [1 * 4 + 2, 2 * 4 + 2, 1 * 4 + 2]], [[far] * 3, [1, 1, 1]]]
     blind = Unanimous().leads(read_scores(maps[:1], (0, 2)), torch.tensor([0]), FULL)
     assert blind[0, 1].tolist() == [-1], "no view hides it"
+    rows = Footprint.identity((3, 1)).regions(parse_threat("1x1", (3, 1)))
+    turned = Unanimous().leads(read_scores(maps.transpose(2, 3), (0, 2)), torch.tensor([0, 0]), rows)
+    assert torch.equal(turned, leads), "views in rows are views as well"
+    with pytest.raises(UsageError, match="Rule 'unanimous' needs"):
+        Unanimous().leads(read_scores(maps, None), torch.tensor([0, 0]), regions)
 
 
 FULL = Footprint.identity((1, 3)).regions(parse_threat("1x3", (1, 3)))
@@ -156,11 +163,22 @@ def test_the_largest_square_is_the_last_that_is_certified(rule: Rule, seed: int,
     assert [side for side, _ in squares(built, FOOTPRINT, CPU)] == list(covered)
 
 
+@pytest.mark.parametrize("known", [None, torch.tensor([1]), torch.tensor([2])], ids=["none", "one", "two"])
+def test_all_sides_are_tried_from_those_that_are_known(known: Tensor | None) -> None:
+    """Of 30 scores of 4 against nothing, a 3x3 patch may turn 9; of 16 it could turn more than are left."""
+    sure = read_scores(torch.tensor([4, 0])[None, :, None, None].expand(1, 2, 5, 6), BOUNDS)
+    for rule, most in ((EveryRegion(), 3), (TwoMask(), 3)):
+        footprint = Footprint.identity((5, 6))
+        built = rule.built_for(footprint.regions(parse_threat("3x3", (5, 6))).maximal())
+        assert largest_square(built, sure, squares(built, footprint, CPU), known).tolist() == [most]
+
+
 def test_known_sides_are_kept_and_a_nested_rule_is_asked_no_more_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, asked = some_scores(5), list[int]()
     certify = Rule.certify
 
     def counting(self: Rule, scores: IntegerScores, regions: Regions, exact: bool = True) -> object:
+        assert exact is False, "deciding alone is cheaper"
         asked.append(len(scores.values))
         return certify(self, scores, regions, exact)
 
@@ -193,6 +211,24 @@ def test_a_masking_rule_is_built_once_for_one_threat(rule: Rule) -> None:
     ):
         built.need_cover(regions_of("3x3"))
     assert not built.unbuilt().built
+
+
+def test_every_region_must_be_covered() -> None:
+    """Masks that hold most regions are not enough."""
+    all_of_them = regions_of("1x1")
+    most = MaskRegions(all_of_them.masks()[:-1], all_of_them.placements[:-1])
+    assert covered(all_of_them, regions_of("2x2")) and not covered(all_of_them, most) and covered(most, all_of_them)
+
+
+def test_the_second_mask_is_the_one_that_takes_most() -> None:
+    regions, masks = regions_of("1x1"), regions_of("2x2")
+    maps = some_scores(7).values[:, 0] - 2
+    least, second = second_masks(maps, regions, masks)
+    assert least.shape == second.shape == (6, len(regions))
+    for image, scores in enumerate(maps):
+        for number, region in enumerate(regions.masks()):
+            left = [int(scores[~(region | mask)].sum()) for mask in masks.masks()]
+            assert int(least[image, number]) == min(left) == left[int(second[image, number])]
 
 
 def test_other_rules_need_no_masks() -> None:

@@ -204,6 +204,15 @@ def test_a_placement_that_reaches_more_in_one_map_alone_stays() -> None:
     assert len(Footprint.interleaved([wide, narrow]).regions(parse_threat("1x1", size)).maximal()) == 9
 
 
+def test_the_same_branches_in_the_same_order_are_the_same_footprint() -> None:
+    start = Footprint.identity((5, 6))
+    tall, wide = start.then(Layer((3, 1), padding=(1, 0))), start.then(Layer((1, 3), padding=(0, 1)))
+    assert tall.same(start.then(Layer((3, 1), padding=(1, 0)))) and tall.join(wide).same(tall.join(wide))
+    assert not tall.same(start) and not start.same(tall), "one lies inside the other"
+    assert not tall.same(wide) and not tall.join(wide).same(wide.join(tall))
+    assert not tall.join(wide).same(tall) and not tall.same(tall.join(wide))
+
+
 def test_maps_of_different_grids_are_refused() -> None:
     whole, half = (Footprint.identity((6, 6)).then(Layer(1, stride)) for stride in (1, 2))
     with pytest.raises(UsageError, match=r"must end on one grid, but these end on 6x6 and 3x3\. Check their strides"):
@@ -263,6 +272,14 @@ def test_centered_refuses_what_does_not_fit() -> None:
         Footprint.identity((4, 4)).join(Footprint.identity((4, 4)).then(Layer(1, 2)))
     with pytest.raises(UsageError, match="The threat is for images of 5x5, but these have 4x4"):
         Footprint.identity((4, 4)).regions(parse_threat("1x1", (5, 5)))
+
+
+def test_a_kernel_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(UsageError) as error:
+        Footprint.identity((4, 9)).then(Layer(3, 1, 4, 1))
+    assert str(error.value) == (
+        "Kernel 3 with dilation 4 does not fit into 4 inputs padded by 1. Use larger images or smaller kernels."
+    )
 
 
 def test_refusals_name_rows_before_columns() -> None:

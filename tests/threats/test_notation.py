@@ -12,6 +12,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.threats import Footprint, Layer, Patch, RectangleThreat, RegionThreat, Threat, parse_threat
 from bagcert.threats.masks_file import read_masks
+from bagcert.threats.notation import need_room, shortened
 from bagcert.threats.threat import AREAS
 
 
@@ -115,6 +116,23 @@ def test_limited_rectangles_reach_what_their_pixels_reach(patch: str, layers: li
     assert {mask.numpy().tobytes() for mask in small.masks()} == {mask.numpy().tobytes() for mask in also.masks()}
 
 
+def test_rectangles_need_no_room() -> None:
+    assert parse_threat("5x5,2x12", (4000, 3000)).shapes == ((5, 5), (2, 12))
+
+
+def test_sets_of_any_form_must_fit_into_memory() -> None:
+    need_room(2**27, (1, 1), "disk:1")
+    need_room(2**17, (8, 128), "disk:1")
+    for sets, size in ((2**27 + 1, (1, 1)), (2**17 + 1, (8, 128)), (2**17 + 1, (128, 8))):
+        with pytest.raises(UsageError, match=rf"has {sets} places in images of {size[0]}x{size[1]}, too many"):
+            need_room(sets, size, "disk:1")
+
+
+def test_long_texts_are_shown_by_their_beginning() -> None:
+    assert shortened("x" * 40) == "x" * 40
+    assert shortened("x" * 36 + "yzzzz") == "x" * 36 + "y..."
+
+
 def saved(path: Path, array: object) -> Path:
     np.save(path, np.asarray(array))
     return path
@@ -136,6 +154,9 @@ def test_masks_from_a_file(tmp_path: Path) -> None:
 def test_one_mask_may_stand_alone(tmp_path: Path) -> None:
     threat = read_masks(saved(tmp_path / "mask.npy", np.eye(3, dtype=bool)), (3, 3))
     assert torch.equal(threat.masks, torch.eye(3, dtype=torch.bool)[None])
+    assert str(threat) == "masks:5f91badf708bcc0e", "rows name it so"
+    with pytest.raises(UsageError, match=r"are for images of 3x3, but these have 5x3\. Make them for this image size"):
+        read_masks(tmp_path / "mask.npy", (5, 3))
 
 
 @pytest.mark.parametrize(
@@ -162,6 +183,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     for name in ("missing.npy", "text.npy", "objects.npy"):
         with pytest.raises(UsageError, match=rf"{name} cannot be read as masks .*Write it by np\.save\(path, masks\)"):
             read_masks(tmp_path / name, (3, 3))
+    with pytest.raises(UsageError, match=r"cannot be read as masks \(.*No such file"):
+        read_masks(tmp_path / "missing.npy", (3, 3))
     with pytest.raises(UsageError, match="but are NpzFile"):
         read_masks(tmp_path / "several.npz", (3, 3))
 

@@ -1,12 +1,16 @@
 """The spot check of a footprint: which pixels it tries, and what it says when NaN escapes."""
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from bagcert.errors import UsageError
 from bagcert.threats import Footprint, Layer
-from bagcert.threats.probe import check_footprint, reached_outputs
+from bagcert.threats.probe import bits, check_batch, check_footprint, copied, own_scores, reached_outputs
 
 TRIED: list[list[int]] = []  # the module is copied, so that it cannot hold this itself
 
@@ -80,3 +84,78 @@ def test_the_check_draws_from_its_own_random_numbers() -> None:
     before = torch.get_rng_state()
     check_footprint(nn.Identity(), Footprint.identity((4, 9)), channels=1)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Noted:
+    """Takes the place of traced operations, and keeps the images that it is given."""
+
+    footprint = Footprint.identity((4, 9))
+
+    def __init__(self, scores: Callable[[Tensor], Tensor]) -> None:
+        self.scores, self.given = scores, list[Tensor]()
+
+    def __call__(self, network: nn.Module, images: Tensor) -> Tensor:
+        self.given.append(images.clone())
+        return self.scores(images)
+
+
+def test_a_batch_has_one_changed_pixel_in_each_image() -> None:
+    images = torch.rand(16, 2, 4, 9, generator=torch.Generator().manual_seed(0))
+    noted: Any = Noted(torch.clone)
+    check_batch(nn.Identity(), noted, images)
+    clean, turned, swapped = noted.given
+    assert torch.equal(clean, images)
+    places = [0, 8, 27, 35, 2, 5, 8, 10, 13, 16, 18, 21, 24, 26, 29, 32]
+    for number, place in enumerate(places):
+        row, column = divmod(place, 9)
+        for changed, value in (
+            (turned, 1 - images[number, :, row, column].round()),
+            (swapped, images[15 - number, :, row, column]),
+        ):
+            expected = images[number].clone()
+            expected[:, row, column] = value
+            assert torch.equal(changed[number], expected)
+
+
+def test_a_leak_in_a_batch_is_told_with_pixel_and_output() -> None:
+    noted: Any = Noted(Leak())
+    with pytest.raises(UsageError, match=r"^Pixel \(0, 8\) must reach its .*, but changes output \(3, 2\)\."):
+        check_batch(nn.Identity(), noted, torch.rand(16, 2, 4, 9, generator=torch.Generator().manual_seed(0)))
+
+
+def test_a_network_that_cannot_be_copied_is_refused() -> None:
+    network = nn.Identity()
+    network.lock = threading.Lock()  # type: ignore[assignment]
+    with pytest.raises(UsageError) as error:
+        copied(network)
+    assert str(error.value) == (
+        "The network cannot be copied (cannot pickle '_thread.lock' object). Remove what it stores between calls."
+    )
+
+
+class Failing(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        raise ValueError("no such\nthing")
+
+
+class Both(nn.Module):
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        return images, images
+
+
+def test_networks_that_give_no_scores_are_refused() -> None:
+    images = torch.rand(2, 3, 4, 5)
+    with pytest.raises(UsageError) as error:
+        own_scores(Failing(), images)
+    assert str(error.value) == "The network fails on [2, 3, 4, 5] (no such). Check its forward method."
+    with pytest.raises(UsageError) as error:
+        own_scores(Both(), images)
+    assert str(error.value) == "Scores must be one tensor, but are tuple. Return the score map alone."
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_bits_tell_zeros_apart_and_make_nan_equal(kind: torch.dtype) -> None:
+    scores = torch.tensor([0.0, -0.0, torch.nan, 1.0], requires_grad=True).to(kind)
+    found = bits(scores)
+    assert found.shape == (4,) and not found.is_floating_point() and torch.equal(found, bits(scores.clone()))
+    assert found[0] != found[1]

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import random
+import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from bagcert.errors import UsageError
 from bagcert.scorers.wrapped import wrap
-from bagcert.threats.state import generators, state, unchanged
+from bagcert.threats.state import frozen, generators, state, unchanged
 
 
 class Keeping(nn.Module):
@@ -119,6 +120,8 @@ def test_what_is_left_alone_is_no_change() -> None:
     network.me = [network]  # type: ignore[assignment]
     assert state(network) == state(network)
     assert state(copy.deepcopy(network)).keys() == state(network).keys()
+    assert state(network)["me"] == [("met", 0)], "modules are known by their number"
+    assert not {"_parameters", "_buffers", "_modules"} & state(network).keys(), "what they hold is listed by name"
     with unchanged(network):
         network(torch.zeros(1, 3, 6, 6))
     wrap(network, 6)
@@ -153,3 +156,50 @@ def test_scratch_tensors_may_be_written() -> None:
 def test_an_error_inside_is_passed_on() -> None:
     with pytest.raises(ZeroDivisionError), unchanged(nn.Identity()):
         next(itertools.repeat(1)) / 0
+
+
+class Same:
+    def __init__(self, held: object = 1) -> None:
+        self.held = held
+
+
+class Other(Same):
+    pass
+
+
+ONE, TWO = [1], [1]
+DIFFERENT: dict[str, tuple[object, object]] = {
+    "numbers": (1, 2),
+    "types of numbers": (1, 1.0),
+    "truth and one": (True, 1),
+    "zeros": (0.0, -0.0),
+    "nothing and zero": (None, 0),
+    "keys": ({"a": 1}, {"b": 1}),
+    "keys of several parts": ({(1, "a"): 1}, {(1, "b"): 1}),
+    "values": ({"a": 1}, {"a": 2}),
+    "which one is met again": ((ONE, TWO, ONE), (ONE, TWO, TWO)),
+    "types of objects": (Same(), Other()),
+    "objects with a lock": (Same((LOCK := threading.Lock(), 1)), Same((LOCK, 2))),
+    "functions": (lambda: 1, lambda: 2),
+    "tensors": (torch.zeros(2), torch.zeros(1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_differs_is_told_apart(name: str) -> None:
+    one, other = DIFFERENT[name]
+    assert frozen(one, {}) == frozen(one, {})
+    assert frozen(one, {}) != frozen(other, {})
+
+
+def test_plain_values_are_kept_as_they_are_written() -> None:
+    values = (None, True, 1, -0.0, float("nan"), 1j, "a", b"a")
+    assert [frozen(value, {}) for value in values] == [(type(value), repr(value)) for value in values]
+
+
+def test_a_generator_of_torch_is_known_by_what_it_draws_next() -> None:
+    draw = torch.Generator().manual_seed(0)
+    before = frozen(draw, {})
+    assert frozen(draw, {}) == before
+    torch.rand(1, generator=draw)
+    assert frozen(draw, {}) != before

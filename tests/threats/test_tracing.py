@@ -14,7 +14,8 @@ from bagcert.threats import Footprint
 from bagcert.threats.operations import HANDLERS
 from bagcert.threats.probe import reached_outputs
 from bagcert.threats.seen import Seen
-from bagcert.threats.tracing import follow, layer_name, trace_footprint
+from bagcert.threats.traced_network import Weight
+from bagcert.threats.tracing import follow, layer_name, trace, trace_footprint
 from bagcert.threats.ways_out import EVALUATE, REPLACE, WAYS_OUT
 from tests.threats.test_footprint import patch_pixels, rectangles
 
@@ -49,6 +50,11 @@ class Same(nn.Module):
 
 
 ACCEPTED: dict[str, nn.Module] = {
+    "zeros like the images": Op(lambda x: x + torch.zeros_like(x)),
+    "written zeros like a weight": Op(lambda x, weight: x + torch.zeros_like(weight).add_(1), 7),
+    "a written copy of a weight": Op(lambda x, weight: x + weight.clone().add_(1), 7),
+    "written zeros of a weight's type": Op(lambda x, weight: x + weight.new_zeros(7).add_(1), 7),
+    "more images than torch takes at once": Op(lambda x: x - x.mean(dim=0) if x.shape[0] > 65_535 else x),
     "halves": Op(lambda x: torch.cat([x, x[:, :1]], dim=1).chunk(2, dim=1)[1]),
     "split from the end": Op(lambda x: x.split(1, dim=-3)[2]),
     "view": Op(lambda x: x.view(x.shape).reshape(x.shape)),
@@ -328,3 +334,37 @@ def test_a_network_on_another_device_is_traced_there(device: str) -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()
     here = trace_footprint(network, (9, 8), 3)
     assert trace_footprint(network.to(device), (9, 8), 3).receptive_field == here.receptive_field == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("network", "operation"),
+    [
+        (Op(lambda x: x + 0 * x.new_empty(7)), "new_empty"),
+        (Op(lambda x: x + 0 * torch.empty_like(x)), "empty_like"),
+        (Op(lambda x: x + 0 * torch.zeros(1).resize_(7)), "resize"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_memory_that_was_not_written_is_refused(network: nn.Module, operation: str) -> None:
+    words = rf"but {operation} in layer 'the network itself' returns what its memory held before: perhaps an earlier"
+    with pytest.raises(UsageError, match=words):
+        trace_footprint(network, SIZE, 3)
+
+
+def test_traced_operations_know_their_classes_and_keep_their_constants_to_themselves() -> None:
+    traced = trace(Op(lambda x: torch.cat([x, x[:, :2]], dim=1) * torch.tensor([2.0])).eval(), SIZE, 3)
+    assert traced.classes == 5
+    assert len(list(traced.buffers())) == 1 and not traced.state_dict(), "a constant is no weight to be saved"
+
+
+def test_a_weight_in_another_form_is_refused() -> None:
+    network = nn.Conv2d(3, 2, 3)
+    weight = Weight("weight", (network.weight.shape, network.weight.dtype, network.weight.device))
+    assert weight.of(network) is network.weight
+    network.weight = nn.Parameter(torch.zeros(2, 3, 5, 5, dtype=torch.float64))
+    with pytest.raises(UsageError) as error:
+        weight.of(network)
+    assert str(error.value) == (
+        "The tensor 'weight' was traced as torch.float32 [2, 3, 3, 3] on cpu, but is torch.float64 [2, 3, 5, 5] on cpu."
+        " Wrap the network again."
+    )

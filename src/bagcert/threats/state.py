@@ -69,9 +69,9 @@ def frozen(value: Any, met: dict[int, int]) -> object:
     if hasattr(value, "__dict__") and not isinstance(value, FunctionType | type):
         return type(value), frozen(vars(value), met)
     try:
-        return type(value), pickle.dumps(value)  # sets, arrays, counters, numpy's generators
+        return pickle.dumps(value)  # sets, arrays, counters, numpy's generators
     except Exception:  # functions, locks, files: we can only tell whether it is the same object
-        return type(value), id(value)
+        return id(value)
 
 
 def digest(tensor: Tensor) -> bytes:
