@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from bagcert.data.cifar10 import CLASSES
+from bagcert.threats import parse_threat
 from tests.cli.calling import call
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "threats.md").read_text(encoding="utf-8")
@@ -42,7 +43,12 @@ def test_every_threat_is_quoted_for_the_shell() -> None:
     assert {"5x5", "5", "2.4%", "5x5,2x12", "5x5|2x12", "area:24", "disk:5", "5x5@lower"} <= shown & written
 
 
-@pytest.mark.slow
+def test_every_threat_of_the_guide_is_one() -> None:
+    shown = re.findall(r"--patch '([^']+)'", GUIDE)
+    assert len(shown) > 12 and all(parse_threat(patch, (32, 32)).describe() for patch in shown)
+
+
+@pytest.mark.full
 @pytest.mark.usefixtures("reader")
 def test_every_line_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(LINES) > 12

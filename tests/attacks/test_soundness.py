@@ -82,6 +82,7 @@ def check(result: Attacked, patch: str) -> None:
 )
 def test_several_patches_at_once(rule: Rule, patch: str, votes: ResidualScorer, digits: Batch) -> None:
     """Only pixels of that many patches change; certified images stand, and more of the others fall than to one."""
+    digits = Batch(digits.images[:40], digits.labels[:40], digits.index[:40])
     result = attacked(votes, rule, patch, digits)
     count = int(patch[0])
     assert not bool(result.unsound.any())
