@@ -3,6 +3,8 @@
     python -m benchmarks.soundness cifar10-small               (12,000 runs, for a GPU)
     python -m benchmarks.soundness cifar10-small --runs 200 --steps 20 --out /tmp/x.json    (a first look on two cores)
 
+    python -m benchmarks.soundness cifar10-small --rule detect     (detectable images: the attack must avoid the alert)
+
 Certified test images of a model, several patch shapes and rules. The network's own scores go through `two-mask`, its
 votes (logit at least 0) through every rule; a network that votes has no other scores. Each image is attacked at its
 weakest placements, from its own pixels and from random ones. A run is one descent. If a certified class changes, the
@@ -21,7 +23,7 @@ import bagcert
 from bagcert.attacks import AttackSettings
 from bagcert.data import Source, load_dataset
 from bagcert.program import usual_device
-from bagcert.rules import rules_for
+from bagcert.rules import find_rule, rules_for
 from bagcert.scorers.residual import ResidualScorer
 from studies.common.commands import call
 from studies.common.results import BENCHMARKS, provenance, write_results
@@ -40,8 +42,15 @@ def voting(defense: bagcert.Defense) -> bagcert.Defense:
     return bagcert.Defense.build(votes, "two-mask", defense.threat, defense.classes)
 
 
-def cases(plain: bagcert.Defense, patches: list[str], own: bool = False) -> list[tuple[str, str, bagcert.Defense, str]]:
-    """Patch, kind of scores, network and rule of each case, none twice. `own`: no votes of a network of logits."""
+def cases(
+    plain: bagcert.Defense, patches: list[str], own: bool = False, rule: str | None = None
+) -> list[tuple[str, str, bagcert.Defense, str]]:
+    """Patch, kind of scores, network and rule of each case, none twice. `own`: no votes of a network of logits.
+
+    A `rule` is tried on the model's own scores alone.
+    """
+    if rule is not None:
+        return [(patch, "scores", plain, find_rule(rule).written) for patch in patches]
     logits = plain.scorer.step.bounds != (0, 1)
     found = [(patch, "scores", plain, "two-mask") for patch in patches] if logits else []
     if own and logits:
@@ -56,7 +65,7 @@ def count(defense: bagcert.Defense, source: Source, runs: int, settings: AttackS
     each = settings.places * settings.restarts
     for number, batch in enumerate(source.batches(BATCH, "cpu")):
         certificate = defense.certify(batch.images, exact=False)
-        chosen = certificate.certified.cpu().nonzero().flatten()[: -(-(runs - done) // each)]
+        chosen = defense.rule.proven(certificate).cpu().nonzero().flatten()[: -(-(runs - done) // each)]
         seen += len(batch.images)
         if len(chosen):
             wanted = replace(settings, seed=settings.seed + number)
@@ -75,6 +84,7 @@ def main(
     steps: Annotated[int, typer.Option(help="of each descent")] = AttackSettings.steps,
     patch: Annotated[list[str] | None, typer.Option(help="several shapes if none is given")] = None,
     own: Annotated[bool, typer.Option("--own", help="the model's own scores only, as it is shipped")] = False,
+    rule: Annotated[str | None, typer.Option(help="this one only, on the model's own scores, such as detect")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
     out: Annotated[Path | None, typer.Option(help="the counts, as JSON; results/soundness-MODEL.json")] = None,
 ) -> None:
@@ -82,16 +92,16 @@ def main(
     plain = bagcert.load(model, usual_device())
     source = load_dataset(plain.card["data"]["name"], data_dir).split("test")
     settings = AttackSettings(steps=steps, places=4, restarts=2)
-    wanted = cases(plain, patch or list(PATCHES), own)
+    wanted = cases(plain, patch or list(PATCHES), own, rule)
     table: list[dict[str, Any]] = []
-    for place, (shape, kind, defense, rule) in enumerate(wanted):
+    for place, (shape, kind, defense, by) in enumerate(wanted):
         left = runs - sum(row["runs"] for row in table)  # what one case could not use goes to the others
-        row = count(defense.against(shape, rule), source, -(-left // (len(wanted) - place)), settings)
-        table.append({"patch": shape, "scores": kind, "rule": rule, **row})
+        row = count(defense.against(shape, by), source, -(-left // (len(wanted) - place)), settings)
+        table.append({"patch": shape, "scores": kind, "rule": by, **row})
         print(json.dumps(table[-1]), flush=True)
     flips = sum(len(row["flips"]) for row in table)
     settled = ["--runs", runs, "--steps", steps, *(f"--patch={shape}" for shape in patch or [])]
-    settled += ["--own"] if own else []
+    settled += [*(["--own"] if own else []), *([f"--rule={rule}"] if rule else [])]
     result = {
         **plain.program.describe(),
         "weights_sha256": plain.card["weights_sha256"],
@@ -100,8 +110,9 @@ def main(
         "flips": flips,
         "cases": table,
     }
-    out = out or BENCHMARKS / f"soundness-{Path(model).name}{'-own' if own else ''}.json"
-    print(f"{result['runs']} attacks on certified images, {flips} changed their class")
+    ending = f"-{rule.replace(':', '-')}" if rule else "-own" if own else ""
+    out = out or BENCHMARKS / f"soundness-{Path(model).name}{ending}.json"
+    print(f"{result['runs']} attacks on proven images, {flips} broke a proof")
     write_results(out, provenance("benchmarks.soundness", [model, *settled], plain.device, settings.seed), result)
     if flips:
         raise typer.Exit(1)

@@ -1,9 +1,11 @@
 from pathlib import Path
 
 import bagcert
+from bagcert.attacks import AttackSettings
+from bagcert.data import load_dataset
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.residual import ResidualScorer
-from benchmarks.soundness import cases
+from benchmarks.soundness import cases, count
 from tests.rows.digit_runs import save_digit_run
 
 
@@ -22,3 +24,11 @@ def test_every_case_is_tried_once(tmp_path: Path) -> None:
         ("2x2", "scores", "two-mask"),
     ]
     assert len(scores) == 2 + 2 * len(rules)
+
+
+def test_detectable_images_withstand_some_hundred_attacks(tmp_path: Path) -> None:
+    plain = bagcert.load(save_digit_run(tmp_path / "run", "logits", "two-mask", bias=0.0))
+    ((patch, _, defense, rule),) = cases(plain, ["2x2"], rule="detect")
+    settings = AttackSettings(steps=8, step_size=0.3, places=4, restarts=3)
+    found = count(defense.against(patch, rule), load_dataset("digits").split("test"), 300, settings)
+    assert found["runs"] >= 300 and found["flips"] == []

@@ -163,8 +163,8 @@ def certificate_table(certificate: Certificate) -> str:
     heads = ["image", "class", "proven"] + (["lead", "closest rival", "weakest place"] if given else [])
     rows = [heads]
     for number, each in enumerate(certificate[:SHOWN]):
-        proven = bool(each.certified) or (each.detectable is not None and bool(each.detectable))
-        row = [str(number), each._class(each.predicted), "yes" if proven else "no"]
+        caught = "or an alert" if each.detectable is not None and bool(each.detectable) else "no"
+        row = [str(number), each._class(each.predicted), "yes" if bool(each.certified) else caught]
         if each.weakest_region is not None and each.weakest_class is not None and each.lead is not None:
             top, left, height, width = each.weakest_region[0].tolist()
             row += [str(int(each.lead)), each._class(each.weakest_class), f"{height}x{width} at {top}, {left}"]

@@ -112,13 +112,14 @@ class TwoMask(MaskingRule):
         else:
             leads = own(remaining, predicted)[:, None] - remaining
         leads = rivals_only(leads, predicted)
+        under = leads.amin(dim=1)  # b n: what each first mask leaves, with the second equal to the first
         if exact:
-            found = exact_certificate(scores, predicted, leads, masks, regions, covers)
+            found = exact_certificate(scores, predicted, leads, under, masks, regions, covers)
         else:
-            found = Certificate(predicted, decide(scores, predicted, leads, masks, covers))
+            found = Certificate(predicted, decide(scores, predicted, leads, under, masks, covers))
         if self.alert_above is None:
             return found
-        seen = sure = leads.amin(dim=1)
+        seen = sure = under
         if scores.guarded:
             seen = least_over_rivals(own(remaining, predicted)[:, None] - remaining, predicted)
         raised, detectable = find_alerts(seen, sure, self.alert_above, covers)
@@ -167,9 +168,11 @@ def consistent_class(values: Tensor, remaining: Tensor, masks: Regions) -> Tenso
     return predicted
 
 
-def decide(scores: IntegerScores, predicted: Tensor, leads: Tensor, masks: Regions, covers: Tensor | None) -> Tensor:
+def decide(
+    scores: IntegerScores, predicted: Tensor, leads: Tensor, under: Tensor, masks: Regions, covers: Tensor | None
+) -> Tensor:
     """Is each image certified? Stops early: one mask alone fails, no second mask can matter, a greedy pair fails."""
-    robust = (leads > 0).all(dim=1)  # b n: does ŷ win under this mask with every second one, as far as is known?
+    robust = under > 0  # b n: does ŷ win under this mask with every second one, as far as is known?
     image, rival = doubtful(scores, predicted, leads, masks, provable(robust, covers)).nonzero(as_tuple=True)
     delta = own(scores.low, predicted)[image] - scores.high[image, rival]  # p i j, one for each doubtful rival
     shaky = floors(delta, leads[image, rival], masks) <= 0  # p n
@@ -208,6 +211,7 @@ def exact_certificate(
     scores: IntegerScores,
     predicted: Tensor,
     leads: Tensor,
+    under: Tensor,
     masks: Regions,
     regions: Regions,
     covers: Tensor | None,
@@ -217,7 +221,6 @@ def exact_certificate(
     if covers is None:
         lead, place, second, rival = weakest_pair(delta, predicted, masks)
     else:
-        under = leads.amin(dim=1)  # b n: what each first mask leaves, so far with the second equal to the first
         below = rivals_only(floors(delta, leads, masks), predicted)
         image, rival, first = (below < under[:, None]).nonzero(as_tuple=True)
         least = least_pairs(delta.flatten(0, 1), image * delta.shape[1] + rival, first, masks)

@@ -45,10 +45,6 @@ class Model:
     def __init__(self, name: str, defense: Defense, program: Program, info: dict[str, str]) -> None:
         if defense.scorer.channels is None:
             raise UsageError("Only a trained model can be served. Serve a model by its name.")
-        if defense.rule.detects:
-            raise UsageError(
-                f"Rule '{defense.rule.written}' cannot be served. Serve two-mask with a threshold for alerts."
-            )
         if program.batch != defense.batch_size:
             raise UsageError(
                 f"The program has batch size {program.batch}. Use {defense.batch_size}, as the model was audited."

@@ -46,6 +46,41 @@ def test_words_for_a_patched_picture(open_page: Opener) -> None:
         assert (words["tone"] == "good") == (tag == "Held, as proven")
 
 
+ALERTED = OPEN | {"alert": True, "detectable": False}
+DETECTABLE = OPEN | {"alert": False, "detectable": True}
+NEITHER = OPEN | {"alert": False, "detectable": False}
+CAUGHT_DOG, MISSED_DOG = DOG | {"alert": True}, DOG | {"alert": False}
+
+
+def test_words_for_the_four_outcomes(open_page: Opener) -> None:
+    page = open_page()
+    outcomes = (PROVEN | {"alert": False, "detectable": True}, DETECTABLE, ALERTED, NEITHER)
+    said = [page.evaluate(SAY, ["cleanWords", clean, MODEL]) for clean in outcomes]
+    assert [each["tag"] for each in said] == ["Proven", "Answer or alert", "Alert", "Not proven"]
+    assert [each["tone"] for each in said] == ["good", "good", "bad", "open"]
+    assert said[1]["proof"] == "No 5×5 patch anywhere can change this without an alert."
+    assert "do not use this answer" in said[2]["proof"]
+    for each in said[1:3]:
+        assert each["more"].endswith("An attacker can always provoke an alert.")
+
+
+def test_words_for_a_patch_under_the_promise_of_an_alert(open_page: Opener) -> None:
+    page = open_page()
+    for clean, patched, place, tag, tone in (
+        (DETECTABLE, CAUGHT_DOG, patch(5, 5), "Alert, as promised", "good"),
+        (DETECTABLE, ALERTED, patch(5, 5), "Alert, as promised", "good"),
+        (DETECTABLE, NEITHER, patch(5, 5), "Held, as promised", "good"),
+        (DETECTABLE, MISSED_DOG, patch(5, 5), "Contradicts the proof", "bad"),
+        (DETECTABLE, MISSED_DOG, patch(6, 5), "Changed", "bad"),
+        (NEITHER, CAUGHT_DOG, patch(5, 5), "Alert", "open"),
+        (NEITHER, MISSED_DOG, patch(5, 5), "Changed", "bad"),
+        (PROVEN | {"detectable": True}, ALERTED, patch(5, 5), "Held, as proven", "good"),
+    ):
+        words = page.evaluate(SAY, ["patchedWords", clean, patched, place, MODEL])
+        assert (words["tag"], words["tone"]) == (tag, tone)
+        assert words["title"].endswith(patched["name"]) and words["proof"] and words["more"]
+
+
 def test_what_a_careful_system_would_do(open_page: Opener) -> None:
     page = open_page()
     for patched, said in ((DOG, "would hold back."), (SURE_DOG, "would accept this one.")):

@@ -42,7 +42,7 @@ function createThumb({ blob }, press) {
 }
 
 function drawThumb(button, { label, answer }, index, chosen) {
-  const known = answer === null ? "" : answer.certified ? ", proven" : ", not proven";
+  const known = answer === null ? "" : answer.certified ? ", proven" : answer.alert ? ", alert" : ", not proven";
   button.setAttribute("aria-label", `Sample ${index + 1}: ${label}${known}`);
   button.setAttribute("aria-pressed", chosen);
   button.title = `${label}${known}`;

@@ -1,5 +1,6 @@
 /** What is known, in words. A proof is claimed only if the server gave one; an answer that merely held is called that. */
 
+import { cleanAlertWords, patchedAlertWords } from "./alerts.js";
 import { fits, isProven, shapesOf } from "./patch.js";
 
 export const sizeText = ({ height, width }) => `${height}×${width}`;
@@ -19,6 +20,8 @@ export function cleanWords(answer, model) {
       more: `This covers all ${countPlaces(model)} places where it could sit and everything it could show.`,
     };
   }
+  const alert = cleanAlertWords(answer, threat);
+  if (alert !== null) return alert;
   const proven = sizeText({ height: answer.square, width: answer.square });
   return {
     tone: "open",
@@ -36,11 +39,12 @@ export function patchedWords(clean, patched, patch, model) {
   const shapes = shapesOf(model.threat);
   const stayed = clean.class === patched.class;
   const covered = isProven(patch, clean, shapes);
-  return {
+  const words = {
     ...(covered ? wordsUnderProof(stayed) : wordsWithoutProof(clean, patched, stayed)),
     title: stayed ? `Still ${patched.name}` : `Now ${patched.name}`,
     proof: covered ? promise(clean, patch, model, stayed) : noPromise(clean, patch, shapes, model),
   };
+  return covered ? words : { ...words, ...patchedAlertWords(clean, patched, patch, model) };
 }
 
 function wordsUnderProof(stayed) {
