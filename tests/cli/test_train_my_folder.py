@@ -47,6 +47,7 @@ def test_a_folder_is_all_it_takes(
     defense = load("runs/pictures")
     assert defense.classes == ("columns", "noise", "rows") and defense.framing.channels == 1
     assert defense.card["recipe"]["data"]["resident"] is True
+    assert defense.framing.window((480, 640)) == (480, 480), "a photograph is scaled, not cut to its 8x8 middle"
     assert call(monkeypatch, "certify", "runs/pictures", "--data", "pictures", "--out", "rows.jsonl", "--json") == 0
     assert json.loads(capsys.readouterr().out)["images"] == 12
 

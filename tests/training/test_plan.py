@@ -23,20 +23,20 @@ def folder_of(root: Path, sizes: Sizes, mode: str = "RGB") -> Path:
 @pytest.mark.parametrize(
     ("sizes", "named", "recipe", "resize", "crop"),
     [
-        ([(8, 8)], None, "digits", 0, (8, 8)),
-        ([(28, 28)], None, "folder-32", 0, (28, 28)),
-        ([(32, 32)], None, "folder-32", 0, (32, 32)),
-        ([(60, 80)], None, "folder-64", 0, (60, 80)),
+        ([(8, 8)], None, "digits", 8, (8, 8)),
+        ([(28, 28)], None, "folder-32", 28, (28, 28)),
+        ([(32, 32)], None, "folder-32", 32, (32, 32)),
+        ([(60, 80)], None, "folder-64", 60, (60, 80)),
         ([(40, 90), (33, 33), (45, 45)], None, "folder-32", 32, (32, 32)),
         ([(300, 200)], None, "folder-64", 64, (64, 64)),
         ([(300, 200), (90, 90), (50, 70)], None, "folder-64", 64, (64, 64)),
         ([(300, 200), (52, 90), (50, 70)], None, "folder-64", 52, (52, 52)),
-        ([(32, 32)], "two-mask-cifar10", "two-mask-cifar10", 0, (32, 32)),
+        ([(32, 32)], "two-mask-cifar10", "two-mask-cifar10", 32, (32, 32)),
         ([(300, 200)], "two-mask-cifar10", "two-mask-cifar10", 32, (32, 32)),
-        ([(32, 32)], "paper-imagenet-rf17", "paper-imagenet-rf17", 0, (32, 32)),
+        ([(32, 32)], "paper-imagenet-rf17", "paper-imagenet-rf17", 32, (32, 32)),
         ([(300, 400), (260, 300)], "paper-imagenet-rf17", "paper-imagenet-rf17", 256, (224, 224)),
         ([(100, 400), (90, 300)], "paper-imagenet-rf17", "paper-imagenet-rf17", 90, (90, 90)),
-        ([(64, 64)], "two-mask-tiny-imagenet", "two-mask-tiny-imagenet", 0, (64, 64)),
+        ([(64, 64)], "two-mask-tiny-imagenet", "two-mask-tiny-imagenet", 64, (64, 64)),
     ],
 )
 def test_size_and_recipe(

@@ -88,7 +88,7 @@ def frame(look: Look, data: DataConfig) -> dict[str, Any]:
     """
     meant = NATIVE_SIZES.get(data.name) or min(data.image_size)
     if look.uniform and max(look.typical) <= SCALED_FROM * meant:
-        return {"resize": 0, "crop": list(look.typical)}
+        return {"resize": min(look.typical), "crop": list(look.typical)}  # larger ones that come later are scaled
     side = min(meant, *look.typical)
     return {"resize": data.resize if (side, side) == data.image_size else side, "crop": [side, side]}
 
