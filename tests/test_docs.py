@@ -61,7 +61,9 @@ def readers_images(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 5, padding=2), torch.nn.ReLU(), torch.nn.Conv2d(8, 10, 1))
     images = torch.rand(2, 3, 32, 32, generator=draw)
     votes = (torch.rand(2, 10, 32, 32, generator=draw) < 0.5).int()
-    return {"images": images, "scores": votes, "network": network.eval()}
+    Image.new("RGB", (100, 80), "gray").save("picture.png")
+    classes = [str(digit) for digit in range(10)]
+    return {"images": images, "scores": votes, "network": network.eval(), "classes": classes}
 
 
 def an_exported_graph(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -112,7 +114,7 @@ GUIDES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
     "quickstart.md": nothing,
     "reading-a-certificate.md": readers_images,
     "rows.md": stored_rows,
-    "threats.md": lambda monkeypatch: {},
+    "threats.md": nothing,
     "your-network.md": own_network_file,
     "your-pictures.md": photos,
 }
