@@ -104,7 +104,7 @@ MISTAKES: dict[str, tuple[Callable[[Defense], Any], str]] = {
     "no images to attack": (lambda defense: defense.attack(IMAGES[:0], []), r"The batch has no images: .*Give at"),
     "a pixel is NaN": (
         lambda defense: defense.certify(torch.where(torch.arange(8) == 3, torch.nan, IMAGES)),
-        r"Some pixels are NaN\. Give pixels in 0\.\.1",
+        r"Pixels must lie in 0\.\.1, but some are NaN\. Check",
     ),
     "a pixel is infinite": (
         lambda defense: defense.certify(IMAGES * torch.inf),

@@ -144,7 +144,7 @@ def test_masks_of_a_smaller_threat_are_refused(scorer: ResidualScorer, images: T
             torch.full((1, 3, 16, 16), 1.5),
             r"Pixels must lie in 0\.\.1, but these are in 1\.5\.\.1\.5\. .*; do not normalize",
         ),
-        (torch.full((1, 3, 16, 16), torch.nan), r"Some pixels are NaN\. Give pixels in 0\.\.1"),
+        (torch.full((1, 3, 16, 16), torch.nan), r"Pixels must lie in 0\.\.1, but some are NaN\. Check"),
     ],
 )
 def test_wrong_images_are_refused(scorer: ResidualScorer, wrong: Tensor, words: str) -> None:

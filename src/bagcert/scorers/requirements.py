@@ -23,7 +23,7 @@ def check_images(images: Images, scorer: Scorer) -> None:
         raise UsageError(f"The batch has no images: its shape is {list(images.shape)}. Give at least one.")
     least, most = (float(value) for value in images.aminmax())
     if isnan(least):
-        raise UsageError("Some pixels are NaN. Give pixels in 0..1; check how the images were made.")
+        raise UsageError("Pixels must lie in 0..1, but some are NaN. Check how the images were made.")
     if not (least >= 0 and most <= 1):
         raise UsageError(
             f"Pixels must lie in 0..1, but these are in {least:g}..{most:g}. "
