@@ -31,6 +31,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         levels = np.random.default_rng(number).integers(0, 256, (32, 32, 3), dtype=np.uint8)
         for split in ("train", "val"):
             Image.fromarray(levels).save(tmp_path / "pictures" / split / name / "0.png")
+    Image.new("RGB", (40, 50), "gray").save("picture.png")
     code = next(block for block in re.findall(r"^```python\n(.*?)^```$", GUIDE, re.M | re.S) if "np.save" in block)
     exec(compile(code, "threats.md", "exec"), {})
 
