@@ -105,7 +105,7 @@ def test_a_model_is_a_start(
     assert call(monkeypatch, "train", "--data", str(folder), *SMALL, "--out", first) == 0
     order = ["train", "--data", str(folder), "--start-from", first, "--freeze", *QUICK]
     assert call(monkeypatch, *order, "--set", "training.batch_size=9", "--out", second) == 0
-    assert f"with recipe start from the weights of {first} against 2x2 patches" in capsys.readouterr().out
+    assert f"with recipe start-head from the weights of {first} against 2x2 patches" in capsys.readouterr().out
     assert load(second).card["recipe"]["network"]["width"] == 8
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 from bagcert.errors import UsageError
 from bagcert.scorers import ResidualConfig
-from bagcert.training.plan import plan_folder
+from bagcert.training.plan import Origin, plan_folder
 from bagcert.training.recipe import Recipe
 from tests.data.test_look import fill
 
@@ -104,10 +104,12 @@ def test_a_recipe_that_is_none_is_named(tmp_path: Path) -> None:
 
 def test_a_start_brings_its_network_and_size(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, [(64, 64)], "L")
-    planned = plan_folder(folder, None, [], start="cifar10-votes")
+    planned = plan_folder(folder, None, [], Origin("cifar10-votes"))
     network = network_of(planned.recipe)
     assert network.block_widths == (128,) * 3 + (400,) * 6 and network.positions
     assert (network.classes, network.channels, network.step) == (3, 3, "logits"), "votes are not the recipe's scores"
     assert planned.recipe.data.image_size == (32, 32) and planned.recipe.data.resize == 32
-    assert planned.recipe.training.start == "cifar10-votes"
+    assert (planned.recipe.training.start, planned.recipe.training.freeze) == ("cifar10-votes", False)
+    frozen = plan_folder(folder, None, [], Origin("cifar10-votes", freeze=True))
+    assert frozen.recipe.training.freeze and " with recipe start-head from the weights of" in frozen.told
     assert "training at 32x32 with recipe start from the weights of cifar10-votes" in planned.told

@@ -17,7 +17,7 @@ from bagcert.data.catalog import LOADERS, find_folder
 from bagcert.errors import UsageError
 from bagcert.training.loop import RunOptions
 from bagcert.training.loop import train as train_recipe
-from bagcert.training.plan import Planned, plan_folder
+from bagcert.training.plan import Origin, Planned, plan_folder
 from bagcert.training.recipe import Recipe, load_recipe
 from bagcert.training.run import RunFolder
 from bagcert.training.sync import Stopped
@@ -56,11 +56,11 @@ def train(
     wanted = {
         "evaluation.patch": patch,
         "data.skip_broken": skip_broken or None,
-        "training.freeze": freeze or None,
         "data.name": data,
     }
     changes = [f"{key}={json.dumps(value)}" for key, value in wanted.items() if value is not None]
-    planned = plan(recipe, data, data_dir, start_from, network is not None, [*changes, *(settings or ())])
+    origin = Origin(start_from, freeze, own=network is not None)
+    planned = plan(recipe, data, data_dir, origin, [*changes, *(settings or ())])
     folder = out or Path("runs") / Path(recipe or data or "").stem
     order = RunOptions(folder, data_dir, seed, minutes, final, resume, told=planned.told)
     try:
@@ -74,19 +74,19 @@ def train(
         typer.echo(f"wrote {RunFolder(folder).weights}")
 
 
-def plan(
-    recipe: str | None, data: str | None, data_dir: Path | None, start: str | None, own: bool, changes: list[str]
-) -> Planned:
+def plan(recipe: str | None, data: str | None, data_dir: Path | None, origin: Origin, changes: list[str]) -> Planned:
     """The recipe as it is, or fitted to a folder."""
-    if own and start is not None:
+    if origin.freeze and origin.start is None:
+        raise UsageError("Layers can be frozen only if they come from a model. Add --start-from MODEL.")
+    if origin.own and origin.start is not None:
         raise UsageError("A network starts from the weights of a model or is your own. Drop --network or --start-from.")
     if data is not None and data not in LOADERS:
-        return plan_folder(find_folder(data, data_dir), recipe, changes, start, own)
-    if start is not None:
+        return plan_folder(find_folder(data, data_dir), recipe, changes, origin)
+    if origin.start is not None:
         raise UsageError("To start from a model, name the folder to train on. Add --data FOLDER.")
     if recipe is None:
         raise UsageError("Name a recipe, or a folder of pictures: bagcert train --data FOLDER. See bagcert recipes.")
-    return Planned(load_recipe(recipe, ["network.name=own", *changes] if own else changes), told="")
+    return Planned(load_recipe(recipe, ["network.name=own", *changes] if origin.own else changes), told="")
 
 
 def handed_over(recipe: Recipe, network: str | None, seed: int) -> Recipe:

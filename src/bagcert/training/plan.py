@@ -20,7 +20,7 @@ from bagcert.training.recipe import DataConfig, Recipe, read_recipe, recipe_tabl
 # The recipe for pictures whose shorter side has at most so many pixels.
 BY_SIZE = {16: "digits", 48: "folder-32"}
 LARGER = "folder-64"
-STARTED = "start"  # from the weights of a model
+STARTED = {False: "start", True: "start-head"}  # from the weights of a model, which may be frozen
 SCALED_FROM = 1.5  # times the size of the recipe: larger pictures are scaled down
 RESIDENT = 2**30  # bytes of pixels that are kept in memory
 LEAST_STEPS = 4  # per epoch; small folders get smaller batches
@@ -34,26 +34,36 @@ class Planned:
     told: str
 
 
-def plan_folder(
-    folder: Path, name: str | None, overrides: Sequence[str], start: str | None = None, own: bool = False
-) -> Planned:
+@dataclass(frozen=True)
+class Origin:
+    """Where the network comes from, if not from the recipe: a model to start from, or the caller's own."""
+
+    start: str | None = None
+    freeze: bool = False
+    own: bool = False
+
+
+def plan_folder(folder: Path, name: str | None, overrides: Sequence[str], origin: Origin | None = None) -> Planned:
     """The named recipe, or the one for pictures of this size, fitted to the folder. Overrides have the last word.
 
-    With `start`, network and size of the pictures are those of that model. With `own`, the caller hands over a network.
+    Started from a model, network and size of the pictures are those of the model.
     """
+    origin = origin or Origin()
+    start = origin.start
     look = look_at(folder)
-    name = name or (STARTED if start else default_recipe(look))
+    name = name or (STARTED[origin.freeze] if start else default_recipe(look))
     table = recipe_table(name)
     meant = read_recipe(table)  # a mistake in it is named before anything is changed
     data, network = table.setdefault("data", {}), table.setdefault("network", {})
     data.update(frame(look, meant.data))
     step = {key: value for key, value in network.items() if key == "step"}  # it belongs to loss and rule
-    if own:
+    if origin.own:
         table["network"] = {"name": OwnConfig.name, **step}
     table["network"]["channels"] = 1 if look.gray else 3
     if start:
         take_model(start, table)
         table["network"].update(step)
+        table["training"]["freeze"] = origin.freeze
     table["network"]["classes"] = look.classes
     pixels = look.pictures * table["network"]["channels"] * prod(data["crop"])
     data.update(name=str(folder), resident=data.get("resident", pixels <= RESIDENT))
