@@ -179,7 +179,6 @@ DIFFERENT: dict[str, tuple[object, object]] = {
     "values": ({"a": 1}, {"a": 2}),
     "which one is met again": ((ONE, TWO, ONE), (ONE, TWO, TWO)),
     "types of objects": (Same(), Other()),
-    "objects with a lock": (Same((LOCK := threading.Lock(), 1)), Same((LOCK, 2))),
     "functions": (lambda: 1, lambda: 2),
     "tensors": (torch.zeros(2), torch.zeros(1, 2)),
 }
@@ -195,6 +194,14 @@ def test_what_differs_is_told_apart(name: str) -> None:
 def test_plain_values_are_kept_as_they_are_written() -> None:
     values = (None, True, 1, -0.0, float("nan"), 1j, "a", b"a")
     assert [frozen(value, {}) for value in values] == [(type(value), repr(value)) for value in values]
+
+
+def test_an_object_is_looked_into_even_if_it_cannot_be_pickled() -> None:
+    kept = Same([threading.Lock(), 1])
+    before = frozen(kept, {})
+    assert frozen(kept, {}) == before
+    kept.held[1] = 2  # type: ignore[index]
+    assert frozen(kept, {}) != before
 
 
 def test_a_generator_of_torch_is_known_by_what_it_draws_next() -> None:
