@@ -30,7 +30,7 @@ MUTMUTS_OWN = {"staticmethod", "classmethod"}  # the decorators that mutmut foll
 TESTS = (
     *(f"tests/rules/test_{name}.py" for name in ("ranges", "bad_input", "input_types", "leads", "narrowing")),
     *(f"tests/threats/test_{name}.py" for name in ("threat", "notation", "regions", "probe", "state", "tracing")),
-    *(f"tests/threats/test_{name}.py" for name in ("operations", "footprint")),
+    *(f"tests/threats/test_{name}.py" for name in ("operations", "footprint", "per_position")),
     "tests/scorers/test_wrapped.py",
     *(f"tests/rules/test_{name}.py" for name in ("several_maps", "alerts", "unanimous")),
     *(f"tests/rules/test_{name}.py" for name in ("properties", "definitions", "oracle")),
