@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bagcert.defense import load as load
     from bagcert.errors import UsageError as UsageError
     from bagcert.rules import Certificate as Certificate
+    from bagcert.rules import Detect as Detect
     from bagcert.rules import EveryRegion as EveryRegion
     from bagcert.rules import LargestRegion as LargestRegion
     from bagcert.rules import Masked as Masked
@@ -30,6 +31,7 @@ HOMES = {
     "AttackSettings": "bagcert.attacks.settings",
     "Certificate": "bagcert.rules",
     "Defense": "bagcert.defense",
+    "Detect": "bagcert.rules",
     "EveryRegion": "bagcert.rules",
     "Footprint": "bagcert.threats",
     "LargestRegion": "bagcert.rules",

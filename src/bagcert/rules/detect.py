@@ -26,6 +26,13 @@ class Detect(MaskingRule):
     The prediction itself may change, so no image is `certified`. No bound on the scores is used.
 
     `two-mask` implies this certificate for t = 0: a pair may hold the same mask twice.
+
+    >>> import torch, bagcert
+    >>> votes = torch.zeros(1, 3, 8, 8, dtype=torch.int)
+    >>> votes[0, 2] = 1  # every position votes for class 2
+    >>> certificate = bagcert.certify_scores(votes, "2x2", receptive_field=3, rule=bagcert.Detect(10))
+    >>> certificate.alert.tolist(), certificate.detectable.tolist(), certificate.lead.tolist()
+    ([False], [True], [38])
     """
 
     alert_above: int = 0
