@@ -1,11 +1,9 @@
 """Look at a folder of pictures before training: how many, of how many classes, how large, gray or not."""
 
 import warnings
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median_low
 
 from PIL import Image
 
@@ -66,15 +64,10 @@ def look_at(folder: Path) -> Look:
         training=len(listings[0]),
         classes=len(classes),
         smallest=sizes[0],
-        typical=median_low_size(sizes),
+        typical=sizes[(len(sizes) - 1) // 2],
         largest=sizes[-1],
         gray=all(gray for _, gray in headers),
     )
-
-
-def median_low_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The middle one of sorted sizes."""
-    return sizes[median_low(range(len(sizes)))]
 
 
 def read_header(path: Path) -> tuple[tuple[int, int], bool] | None:

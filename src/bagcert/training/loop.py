@@ -176,9 +176,9 @@ def _tell(told: str, needed: int, seconds: float, run: Run) -> None:
     trainer = run.trainer
     if trainer.world.is_main:
         epochs = run.steps / trainer.steps_per_epoch
+        length = f"{epochs:.3g} epoch{'s' * (epochs != 1)} in about {about(seconds)}"
         patch = trainer.recipe.evaluation.patch
-        what = f"{told} against {patch} patches; about {gigabytes(needed)}; {epochs:.3g} epochs in about "
-        print(what + about(seconds), flush=True)
+        print(f"{told} against {patch} patches; about {gigabytes(needed)}; {length}", flush=True)
 
 
 def about(seconds: float) -> str:
