@@ -182,7 +182,10 @@ def least(world: World, scores: Tensor, predicted: int, kind: str, count: int = 
     return min(found)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+UNEVEN = World((1, 6), "1x3", 1, 2, (0, 1), (0, 1))  # the patches in the middle are in no largest pair
+
+
+@pytest.mark.parametrize("world", [*WORLDS, UNEVEN])
 @pytest.mark.parametrize("rule", [EveryRegion(), LargestRegion(), TwoMask()])
 def test_leads_of_two_patches_equal_the_definitions(rule: Rule, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     maps, regions = world.maps(20), world.regions()
