@@ -127,6 +127,22 @@ MISTAKES: dict[str, tuple[Callable[[Defense], Any], str]] = {
         lambda _: bagcert.certify_scores(VOTES, "2x2", footprint=7),  # type: ignore[arg-type]
         r"A footprint must be a Footprint, but is int\. Make one by Footprint\.of_layers",
     ),
+    "scores of a defense without its footprint": (
+        lambda defense: bagcert.certify_scores(defense.scores(IMAGES), "2x2"),
+        r"do not say what they see\. Pass footprint=defense\.scorer\.footprint, or use defense\.certify\(images\)\.",
+    ),
+    "scores of a defense with other bounds": (
+        lambda defense: bagcert.certified_size(
+            defense.scores(IMAGES), bounds=(0, 5), footprint=defense.scorer.footprint
+        ),
+        r"have bounds and a guard band already\. Leave out bounds, uncertain and slack",
+    ),
+    "scores of a defense with a slack": (
+        lambda defense: bagcert.certify_scores(
+            defense.scores(IMAGES), "2x2", slack=1, footprint=defense.scorer.footprint
+        ),
+        r"have bounds and a guard band already\. Leave out bounds, uncertain and slack",
+    ),
     "a text for flags": (
         lambda _: bagcert.certify_scores(VOTES, "2x2", uncertain="x"),  # type: ignore[arg-type]
         "Flags must be a tensor or an array of numbers, but are str",
@@ -176,6 +192,18 @@ def test_a_mistake_is_refused(defense: Defense, name: str) -> None:
     with pytest.raises(UsageError, match=words) as refused:
         mistake(defense)
     assert "\n" not in str(refused.value)
+
+
+def test_scores_of_a_defense_are_certified_as_they_are() -> None:
+    """With the bounds that they know: those of logits, not those of votes."""
+    defense = Defense.build(Guessing(), "every-region", "2x2", CLASSES)
+    scores, footprint = defense.scores(torch.rand(2, 3, 8, 8)), defense.scorer.footprint
+    found = bagcert.certify_scores(scores, "2x2", rule="every-region", footprint=footprint)
+    wanted = defense.certify_integers(scores)
+    assert torch.equal(found.predicted, wanted.predicted) and torch.equal(found.certified, wanted.certified)
+    assert found.lead is not None and wanted.lead is not None and torch.equal(found.lead, wanted.lead)
+    plain = bagcert.certified_size(scores.values, bounds=scores.bounds, footprint=footprint)
+    assert torch.equal(bagcert.certified_size(scores, footprint=footprint), plain)
 
 
 def test_as_many_classes_as_rows_pass_with_their_image_size() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.rules import Bounds, Certificate, Rule, find_rule, read_scores
+from bagcert.rules import Bounds, Certificate, IntegerScores, Rule, find_rule, read_scores
 from bagcert.rules.largest_square import largest_square, squares
 from bagcert.threats import Footprint, Patch, parse_threat
 from bagcert.threats.footprint import IntOrPair, pair
@@ -13,7 +13,7 @@ LEAST_ROWS = 8  # of a grid that is recognized by its shape alone
 
 
 def certify_scores(
-    scores: "Tensor | np.ndarray",
+    scores: "Tensor | np.ndarray | IntegerScores",
     patch: Patch = "5x5",
     receptive_field: IntOrPair = 7,
     stride: IntOrPair = 1,
@@ -31,7 +31,8 @@ def certify_scores(
     Scores are 0/1 votes, or fixed-point integers with declared `bounds` (None: unbounded, for `two-mask`). An output
     sees `receptive_field` pixels centered on its position times the stride; for any other network, pass its `footprint`
     instead. `image_size` defaults to the score grid times the stride. `uncertain` and `slack` are the guard band
-    (`read_scores`). `exact=False` skips the lead and the weakest placements if deciding alone is cheaper.
+    (`read_scores`). `exact=False` skips the lead and the weakest placements if deciding alone is cheaper. The scores of
+    a defense, `defense.scores(images)`, know their bounds and need `footprint=defense.scorer.footprint`.
 
     >>> import torch, bagcert
     >>> votes = torch.zeros(1, 3, 8, 8, dtype=torch.int)
@@ -41,14 +42,14 @@ def certify_scores(
     """
     found = find_rule(rule)
     found.need_views(promised=False)
-    checked = read_scores(scores, bounds, uncertain, slack)
+    checked = checked_scores(scores, bounds, uncertain, slack, footprint)
     network = find_footprint(checked.values, receptive_field, stride, image_size, footprint)
     threat = parse_threat(patch, network.image_size)
     return found.certify(checked, network.regions(threat).maximal(), exact)
 
 
 def certified_size(
-    scores: "Tensor | np.ndarray",
+    scores: "Tensor | np.ndarray | IntegerScores",
     receptive_field: IntOrPair = 7,
     stride: IntOrPair = 1,
     image_size: IntOrPair | None = None,
@@ -74,7 +75,7 @@ def certified_size(
     """
     found = find_rule(rule)
     found.need_views(promised=False)
-    checked = read_scores(scores, bounds, uncertain, slack)
+    checked = checked_scores(scores, bounds, uncertain, slack, footprint)
     network = find_footprint(checked.values, receptive_field, stride, image_size, footprint)
     if not found.built:
         if patch is None:
@@ -83,6 +84,29 @@ def certified_size(
             )
         found = found.built_for(network.regions(parse_threat(patch, network.image_size)).maximal())
     return largest_square(found, checked, squares(found, network, checked.values.device))
+
+
+def checked_scores(
+    scores: "Tensor | np.ndarray | IntegerScores",
+    bounds: Bounds | None,
+    uncertain: "Tensor | np.ndarray | None",
+    slack: int,
+    footprint: Footprint | None,
+) -> IntegerScores:
+    """Scores of the caller's own, checked; those of a defense as they are, but never with a guessed receptive field."""
+    if not isinstance(scores, IntegerScores):
+        return read_scores(scores, bounds, uncertain, slack)
+    if footprint is None:
+        raise UsageError(
+            "Scores of a defense do not say what they see. Pass footprint=defense.scorer.footprint, or use "
+            "defense.certify(images)."
+        )
+    if bounds not in ((0, 1), scores.bounds) or uncertain is not None or slack != 0:
+        raise UsageError(
+            "Scores of a defense have bounds and a guard band already. Leave out bounds, uncertain and slack, or pass "
+            "scores.values with others."
+        )
+    return scores
 
 
 def find_footprint(

@@ -192,12 +192,17 @@ WAYS: dict[str, tuple[nn.Module, str, str]] = {
     "global mean": (Head(lambda net, x: net.linear(x.mean((2, 3)))), "mean in layer", CLASSIFY),
     "attention": (
         Head(lambda net, x: F.scaled_dot_product_attention(*(x.flatten(2).mT,) * 3)),
-        "scaled_dot_product_attention in layer",
+        "scaled_dot_product_attention in layer 'the network itself' is attention, which mixes them. ",
+        HIDE,
+    ),
+    "attention with dropout": (
+        Head(lambda net, x: F.scaled_dot_product_attention(*(x.flatten(2).mT,) * 3, dropout_p=0.5)),
+        "changes its result from call to call. ",
         HIDE,
     ),
     "multi-head attention": (
         Head(lambda net, x: net.attention(*(x.flatten(2).mT,) * 3)[0]),
-        "unflatten in layer 'attention'",
+        "MultiheadAttention in layer 'attention' is attention, which mixes them. ",
         HIDE,
     ),
     "a class token": (Head(lambda net, x: torch.cat([x.flatten(2)[:, :, :24]] * 2, dim=2)), "cat in layer", HIDE[5:]),

@@ -108,3 +108,5 @@ def test_impossible_schedules_are_refused() -> None:
         ScheduleConfig(shape="step")
     with pytest.raises(UsageError, match=r"schedule.warmup_epochs must be at least 0 and below schedule.epochs = 5"):
         ScheduleConfig(epochs=5, warmup_epochs=5)
+    with pytest.raises(UsageError, match=r"but is 2\.5\. Set both: --set schedule\.warmup_epochs=0\.2$"):
+        ScheduleConfig(epochs=2, warmup_epochs=2.5)

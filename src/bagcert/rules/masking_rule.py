@@ -112,6 +112,6 @@ def needed_cover(regions: Regions, masks: Regions) -> Tensor | None:
     if regions.count > masks.count or not bool(covers.any(dim=1).all()):
         raise UsageError(
             "The threat is larger than the rule's masks: one of its footprints lies inside no mask. "
-            "Build the rule for this threat."
+            "Build the rule for this threat, as defense.against(patch) does."
         )
     return covers

@@ -15,6 +15,7 @@ from bagcert.threats.ways_out import way_out
 
 MOST_IMAGES = 65_535
 MIXES = "mixes them, or is not known not to"
+ATTENDS = "is attention, which mixes them"
 
 
 def trace_footprint(module: nn.Module, image_size: Size, channels: int) -> Footprint:
@@ -105,7 +106,8 @@ def follow(node: fx.Node, seen: dict[fx.Node, Seen]) -> Seen | None:
         return None  # arithmetic on sizes
     random = torch.Tag.nondeterministic_seeded in node.target.tags
     if random and name not in HANDLERS:  # dropout has a handler that looks at its mode
-        raise refusal(name, node, "changes its result from call to call")
+        attends = sources and "attention" in name and not arguments(node).get("dropout_p")
+        raise refusal(name, node, ATTENDS if attends else "changes its result from call to call")
     if name.removeprefix("new_").startswith(("empty", "resize")):
         raise refusal(name, node, "returns what its memory held before: perhaps an earlier image")
     if name in FILLED and node.target.namespace == "aten":
@@ -134,9 +136,10 @@ def inputs(node: fx.Node) -> list[fx.Node]:
 
 
 def refusal(name: str, node: fx.Node, why: str) -> UsageError:
-    return UsageError(
-        f"Layers must keep positions apart, but {name} in layer '{layer_name(node)}' {why}. {way_out(name, node)}"
-    )
+    cure, inside = way_out(name, node), (node.meta.get("nn_module_stack") or {}).values()
+    if why == MIXES and any(str(kind).endswith(".MultiheadAttention") for _, kind in inside):
+        name, why = "MultiheadAttention", ATTENDS
+    return UsageError(f"Layers must keep positions apart, but {name} in layer '{layer_name(node)}' {why}. {cure}")
 
 
 def safely_written(node: fx.Node, seen: dict[fx.Node, Seen], found: Seen) -> bool:

@@ -135,7 +135,7 @@ class ScheduleConfig:
         if not 0 <= self.warmup_epochs < self.epochs:
             raise UsageError(
                 f"The value of schedule.warmup_epochs must be at least 0 and below schedule.epochs = {self.epochs}, "
-                f"but is {self.warmup_epochs}."
+                f"but is {self.warmup_epochs}. Set both: --set schedule.warmup_epochs={max(self.epochs, 0) / 10:g}"
             )
 
     def factor(self, step: int, steps: int) -> float:
