@@ -194,7 +194,8 @@ def test_wrong_costs_are_refused(tmp_path: Path) -> None:
         ({"training": {}}, whole.format("recipe")),
         ({"ties": {"added": 1}}, whole.format("rule")),
         ({"passes": None}, whole.format("passes")),
-        *(({"seconds": seconds}, above) for seconds in (0, -1.0, float("nan"))),
+        ({"seconds": float("nan")}, "again: The value of costs.seconds must be a finite number"),
+        *(({"seconds": seconds}, above) for seconds in (0, -1.0)),
         *(({key: 0}, above) for key in ("images", "passes", "flops", "parameters")),
         (
             {"training": table["training"] | {"beside": -1}},
