@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bagcert.threats import Footprint, RegionThreat
 from bagcert.threats.threat import bounding_box
 
-PATCH, REACH, SECOND, SEEN = "#c8504b", "#e0812c", "#b0529f", "#7a7f87"
+PLACES, SEEN = ("#c8504b", "#b0529f"), "#7a7f87"  # the weakest placement and the second, in every panel
 Box = Sequence[int]  # row, column, height, width
 
 
@@ -48,13 +48,13 @@ def draw_panels(
         vmax=255 if pixels.dtype == "u1" else 1,
     )
     first.set_title(title, fontsize=9)
-    for box, color in zip(boxes, (PATCH, SECOND), strict=False):
+    for box, color in zip(boxes, PLACES, strict=False):
         outline(first, box, color)
     low, high = min(values.min() for _, values in maps), max(1, *(values.max() for _, values in maps))
     for ax, (words, values) in zip(others, maps, strict=True):
         ax.imshow(values, cmap="cividis", vmin=low, vmax=high, interpolation="nearest")
         ax.set_title(words, fontsize=9)
-        for box, color in zip(reached, (REACH, SECOND), strict=False):
+        for box, color in zip(reached, PLACES, strict=False):
             outline(ax, box, color)
     for ax in (first, *others):
         ax.set_axis_off()

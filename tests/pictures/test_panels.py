@@ -1,0 +1,15 @@
+"""What a drawing shows: each place in one color, on the picture and on both maps."""
+
+import numpy as np
+from matplotlib.colors import to_hex
+
+from bagcert.pictures.panels import PLACES, draw_panels
+
+
+def test_a_place_has_one_color_in_every_panel() -> None:
+    maps = [("class", np.zeros((4, 4))), ("rival", np.ones((4, 4)))]
+    places = [(0, 0, 2, 2), (5, 5, 2, 2)]
+    figure = draw_panels(np.zeros((8, 8, 3), dtype=np.uint8), "picture", maps, places, [(0, 0, 1, 1), (2, 2, 1, 1)])
+    for ax in figure.axes:
+        assert [to_hex(patch.get_edgecolor()) for patch in ax.patches] == list(PLACES)
+    assert len(figure.axes) == 3 and len(set(PLACES)) == 2
