@@ -80,6 +80,22 @@ class Answer:
         return self.certified and self.threat_original is not None
 
     @property
+    def detectable_original(self) -> bool | None:
+        """Like `detectable`, of patches in the picture's own pixels; None if the rule raises no alerts."""
+        return None if self.detectable is None else self.detectable and self.threat_original is not None
+
+    @property
+    def silence(self) -> str | None:
+        """Why nothing can be proven in the picture's own pixels against this threat; None if something can."""
+        if self.threat_original is not None:
+            return None
+        size = "x".join(map(str, self.own.framing.size))
+        if not self.threat.one.shapes:
+            return f"The threat {self.threat} is proven only for pictures of the network's own size, {size}."
+        pixels = "x".join(map(str, self.own.original))
+        return f"A picture of {pixels} becomes {size}: even one of its pixels outgrows the threat {self.threat}."
+
+    @property
     def outcome(self) -> str:
         """Proven, detectable, alerted or neither, in the network's pixels."""
         named = {"proven": self.certified, "alerted": self.alert, "detectable": self.detectable}
@@ -91,16 +107,20 @@ class Answer:
         return any(size is not None and patch[0] <= size[0] and patch[1] <= size[1] for size in found)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as JSON has it. Rectangles are rows before columns."""
+        """The answer as JSON has it. Rectangles are rows before columns.
+
+        What is promised is promised in the picture's own pixels; `network` has the certificate of the network's.
+        """
         height, width = self.own.original
         patch = self.patch_original
         return {
             "class": self.predicted,
             "name": self.name,
             "proven": self.proven,
-            "certified": self.certified,
+            "certified": self.proven,
             "alert": self.alert,
-            "detectable": self.detectable,
+            "detectable": self.detectable_original,
+            "network": {"certified": self.certified, "detectable": self.detectable},
             "threat": str(self.threat),
             "threat_original": self.threat_original,
             "square": self.square,
@@ -134,6 +154,8 @@ class Answer:
             rival=certificate.names[int(rival)],
             weakest=Placement(*weakest[0].tolist()),
             second=None if second is None else Placement(*second[0].tolist()),
+            alert=None if certificate.alert is None else bool(certificate.alert),
+            detectable=None if certificate.detectable is None else bool(certificate.detectable),
         )
 
     def __str__(self) -> str:
@@ -142,8 +164,11 @@ class Answer:
             return f"{self.name}: no {self.threat_original} patch can change this"
         if self.alert:
             return f"{self.name}, with an alert: a patch may have made this"
-        if self.detectable and self.threat_original is not None:
+        if self.detectable_original:
             return f"{self.name}: no {self.threat_original} patch can change this without an alert"
+        if self.own.changed and not self.threat.one.shapes:
+            size = "x".join(map(str, self.own.framing.size))
+            return f"{self.name}: not proven; {self.threat} is proven only for pictures of {size}"
         smaller = "" if patch is None else f", but no {patch[0]}x{patch[1]} patch can change this"
         return f"{self.name}: not proven{smaller}"
 

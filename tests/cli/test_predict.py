@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bagcert.cli.predict import expand, in_a_word
+from bagcert.cli.predict import expand, in_a_word, largest
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.pictures import Framing
@@ -104,6 +104,43 @@ def test_alerts_are_told_in_a_word(run: str, folder: Path) -> None:
     assert in_a_word(replace(tiny, certified=True, alert=False, detectable=True)) == "no"
 
 
+def test_the_largest_patch_is_told_as_it_is_written(run: str, folder: Path) -> None:
+    for patch, told in (("2x2@lower", "2x2@lower"), ("2*2x2", "2*2x2"), ("2x2", "2x2")):
+        answer = load(run).against(patch)(folder / "b.jpg")
+        assert largest(replace(answer, certified=True, square=2 if patch == "2x2" else 0)) == told
+        alerted = replace(answer, certified=False, square=0, alert=False, detectable=True)
+        assert largest(alerted) == f"{told} or an alert"
+        assert largest(replace(alerted, detectable=False)) == "none"
+    framed = replace(load(run).against("2*2x2")(folder / "a.png"), certified=True)
+    assert largest(framed) == "2*4x4"
+
+
+def test_a_threat_that_cannot_be_carried_over_gives_its_reason(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [str(folder / "a.png"), str(folder / "b.jpg")]
+    assert call(monkeypatch, "predict", run, *names, "--patch", "2x2@lower") == 0
+    reason = "The threat 2x2@lower is proven only for pictures of the network's own size, 12x12."
+    assert capsys.readouterr().out.count(reason) == 1
+    assert call(monkeypatch, "predict", run, names[1], "--patch", "2x2@lower") == 0
+    assert "proven only" not in capsys.readouterr().out
+    assert call(monkeypatch, "predict", run, str(folder / "more" / "c.PNG")) == 0
+    assert "A picture of 5x5 becomes 12x12: even one of its pixels outgrows" in capsys.readouterr().out
+
+
+def test_without_any_answer_there_is_no_table(
+    run: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Piped:
+        buffer = io.BytesIO(b"a.png\nb.jpg\n")
+
+    monkeypatch.setattr("sys.stdin", Piped)
+    assert call(monkeypatch, "predict", run, "nowhere.png", "-") == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and "nowhere.png does not exist." in printed.err
+    assert "Give - the bytes of one picture, not names of files." in printed.err and "BytesIO" not in printed.err
+
+
 def test_standard_input_is_a_picture(
     run: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,3 +165,19 @@ def test_several_pictures_are_drawn_into_a_folder(
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["000-a.png", "001-b.png", "002-c.png"]
     assert call(monkeypatch, "predict", run, str(folder), "--picture", str(folder / "out.png")) == 2
     assert "must end in .png for one picture, or be a folder" in capsys.readouterr().err
+
+
+def test_a_drawing_that_cannot_be_written_costs_no_answer(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = str(folder / "a.png")
+    assert call(monkeypatch, "predict", run, name, "--json") == 0
+    wanted = json.loads(capsys.readouterr().out)
+    assert call(monkeypatch, "predict", run, name, "--picture", str(folder / "new" / "deep" / "a.png")) == 0
+    assert (folder / "new" / "deep" / "a.png").exists()
+    capsys.readouterr()
+    for out in ("notes.txt/a.png", "notes.txt/drawn"):
+        assert call(monkeypatch, "predict", run, name, "--json", "--picture", str(folder / out)) == 2
+        printed = capsys.readouterr()
+        assert json.loads(printed.out) == wanted
+        assert "Cannot write" in printed.err and "Pictures without a drawing: 1 of 1." in printed.err

@@ -7,6 +7,7 @@ import torch
 
 import bagcert
 from bagcert.defense import Defense
+from bagcert.threats import parse_threat
 from tests.rows.digit_runs import DIGITS, save_digit_run
 
 IMAGES = next(iter(DIGITS.split("test").batches(96, torch.device("cpu")))).images
@@ -38,6 +39,18 @@ def test_answers_say_what_certificates_say(defense: Defense, rule: str, patch: s
         if facing.rule.detects:
             assert answer.square == 0 and not answer.proven, "the class may change"
     assert len({answer.outcome for answer in answers}) > 1
+
+
+def test_a_certificate_brings_its_own_alerts(defense: Defense) -> None:
+    """What is not detectable against the defense's patch may be against the smaller one that is drawn."""
+    facing, small = defense.against("2x2", "detect:100"), parse_threat("1x1", (8, 8))
+    smaller = facing.certify(IMAGES, patch=small)
+    answers = facing.answers(facing.scores(IMAGES), [(8, 8)] * len(IMAGES))
+    told = [answer.certified_by(each, small) for answer, each in zip(answers, smaller, strict=True)]
+    assert smaller.detectable is not None and smaller.alert is not None
+    assert [answer.detectable for answer in told] == smaller.detectable.tolist()
+    assert [answer.alert for answer in told] == smaller.alert.tolist()
+    assert [answer.detectable for answer in told] != [answer.detectable for answer in answers]
 
 
 def test_without_alerts_nothing_is_said_of_them(defense: Defense) -> None:

@@ -93,7 +93,7 @@ def test_fifty_odd_pictures_get_one_answer_each(
     order = [files.index(path) for path in listed]
     assert certified.lead is not None and certified.weakest_region is not None
     assert certified.predicted.tolist() == [wanted[number]["class"] for number in order]
-    assert certified.certified.tolist() == [wanted[number]["certified"] for number in order]
+    assert certified.certified.tolist() == [wanted[number]["network"]["certified"] for number in order]
     assert certified.lead.tolist() == [wanted[number]["lead"] for number in order]
 
     graph = export_defense(defense, GuardBand(), {})
@@ -106,7 +106,7 @@ def test_fifty_odd_pictures_get_one_answer_each(
     assert torch.equal(torch.stack(images), defense.images(files))
     found = outputs_of(graph, images=torch.stack(images))
     assert found["class"].tolist() == [answer["class"] for answer in wanted]
-    assert found["certified"].tolist() == [answer["certified"] for answer in wanted]
+    assert found["certified"].tolist() == [answer["network"]["certified"] for answer in wanted]
     assert found["lead"].tolist() == [answer["lead"] for answer in wanted]
     assert found["weakest"].tolist() == [list(answer["weakest"].values()) for answer in wanted]
 

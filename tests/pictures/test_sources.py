@@ -124,6 +124,15 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
         frame_pictures(path, FRAMING)
 
 
+def test_an_open_file_is_told_apart_from_text(tmp_path: Path) -> None:
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"not a picture")
+    with path.open() as text, pytest.raises(UsageError, match=r'^The file is open as text\. Open it with .*"rb"\)\.$'):
+        frame_pictures(text, FRAMING)  # type: ignore[arg-type]
+    with path.open("rb") as file, pytest.raises(UsageError, match=r"from an open file: these bytes are no picture"):
+        frame_pictures(file, FRAMING)
+
+
 def test_answers_speak_of_both_kinds_of_pixels(defense: Defense) -> None:
     framing = Framing((12, 12), 12)
     model = replace(defense, card={"framing": write_config(framing)})
@@ -136,6 +145,11 @@ def test_answers_speak_of_both_kinds_of_pixels(defense: Defense) -> None:
     assert record["original"]["seen"] == {"row": 0, "column": 7, "height": 36, "width": 36}
     tiny = model(Image.fromarray(pictures()[-1:, :, 4:9, 4:9][0].mul(255).byte().permute(1, 2, 0).numpy()))
     assert tiny.certified and not tiny.proven and tiny.threat_original is None
+    told = replace(tiny, alert=False, detectable=True).to_dict()  # promises are about the picture that was given
+    assert (told["proven"], told["certified"], told["detectable"]) == (False, False, False)
+    assert told["network"] == {"certified": True, "detectable": True}
+    told = replace(large, alert=False, detectable=True).to_dict()
+    assert (told["proven"], told["certified"], told["detectable"]) == (True, True, True)
     assert str(tiny) == f"{tiny.name}: not proven" and not tiny.proven_against((1, 1))
 
 
@@ -178,3 +192,4 @@ def test_threats_that_are_no_rectangles_anywhere_are_proven_of_the_images_themse
         assert answer.proven is answer.certified is proven and answer.threat_original == str(against.threat)
     framed = against(Image.fromarray(bright(36, 36)))
     assert framed.threat_original is None and not framed.proven
+    assert str(framed) == f"{framed.name}: not proven; 2x2@lower is proven only for pictures of 12x12"

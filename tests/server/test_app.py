@@ -87,7 +87,8 @@ def test_other_sizes_are_framed_and_proven_in_their_own_pixels(
     with small_client(model) as client:
         (answer,) = certify(client, file_of(sent), fail_safe=True)
         (found,) = model.answer([framing.frame(Image.fromarray(sent))])
-        assert found.certified and (answer["certified"], answer["lead"]) == (True, found.lead)
+        assert found.certified and (answer["network"]["certified"], answer["lead"]) == (True, found.lead)
+        assert answer["certified"] is answer["proven"] is (threat is not None)
         original = answer["original"]
         assert (original["height"], original["width"], original["framed"]) == (*size, True)
         assert (answer["threat"], answer["threat_original"], original["patch"]) == ("2x2", threat, threat)

@@ -24,12 +24,14 @@ from bagcert.cli.own_network import OwnNetwork, own_network
 from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
+from bagcert.files import write_atomically
 from bagcert.pictures.reading import ENDINGS, read_file
 from bagcert.pictures.sources import frame_one
 from bagcert.program import find_device, usual_device
 from bagcert.showing import draw_answer
 
 STDIN = "-"
+ONE_PICTURE = "Give - the bytes of one picture, not names of files."
 COLUMNS = (
     *("picture", "class", "name", "proven", "patch", "weakest", "threat", "threat_original", "lead", "rival"),
     *("alert", "detectable", "error"),
@@ -69,9 +71,14 @@ def predict(
         typer.echo(to_csv(lines), nl=False)
     else:
         show(defense, lines)
+    undrawn = [line.undrawn for line in lines if line.undrawn is not None]
+    for reason in undrawn:
+        typer.echo(reason, err=True)
     wrong = [line for line in lines if line.answer is None]
     if wrong:
         raise UsageError(f"Pictures without an answer: {len(wrong)} of {len(lines)}. Leave them out, or repair them.")
+    if undrawn:
+        raise UsageError(f"Pictures without a drawing: {len(undrawn)} of {len(lines)}. Give --picture another name.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +88,7 @@ class Prediction:
     picture: str
     answer: Answer | None
     error: str | None = None
+    undrawn: str | None = None  # why its drawing could not be written
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
@@ -109,7 +117,6 @@ def drawing_paths(out: Path, found: Sequence[str]) -> list[Path]:
         return [out]
     if out.suffix:
         raise UsageError(f"The name of --picture must end in .png for one picture, or be a folder, but is {out}.")
-    out.mkdir(parents=True, exist_ok=True)
     names = ["stdin" if name == STDIN else Path(name).stem for name in found]
     return [out / f"{number:03}-{name}.png" for number, name in enumerate(names)]
 
@@ -124,16 +131,19 @@ def predictions(defense: Defense, found: Sequence[str], drawings: Sequence[Path]
             try:
                 framed[number] = frame_one(files[number], defense.framing)
             except UsageError as error:
-                errors[number] = str(error)
+                errors[number] = f"{error} {ONE_PICTURE}" if name == STDIN else str(error)
         answers: dict[int, Answer] = {}
         if framed:
             scores = defense.scores(torch.stack([image for image, _ in framed.values()]))
             answers = dict(zip(framed, defense.answers(scores, [size for _, size in framed.values()]), strict=True))
         for number, name in batch:
-            answer = answers.get(number)
+            answer, undrawn = answers.get(number), None
             if drawings is not None and answer is not None:
-                draw(defense, files[number], answer, drawings[number])
-            yield Prediction(name, answer, errors.get(number))
+                try:
+                    draw(defense, files[number], answer, drawings[number])
+                except UsageError as error:  # the answer is worth more than its drawing
+                    undrawn = str(error)
+            yield Prediction(name, answer, errors.get(number), undrawn)
 
 
 def draw(defense: Defense, file: Path | io.BytesIO, answer: Answer, out: Path) -> None:
@@ -142,7 +152,9 @@ def draw(defense: Defense, file: Path | io.BytesIO, answer: Answer, out: Path) -
         file.seek(0)
     pixels = np.asarray(read_file(file, 3))
     figure = draw_answer(answer, pixels, defense.scorer.footprint, defense.classes)
-    figure.savefig(out, dpi=160, facecolor="white")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=160, facecolor="white")
+    write_atomically(out, drawn.getvalue())
 
 
 def to_object(model: str, defense: Defense, lines: Sequence[Prediction]) -> dict[str, Any]:
@@ -188,23 +200,40 @@ def in_a_word(answer: Answer) -> str:
         return "[green]yes[/green]"
     if answer.alert:
         return "[red]alert[/red]"
-    return "detectable" if answer.detectable and answer.threat_original is not None else "no"
+    return "detectable" if answer.detectable_original else "no"
+
+
+def largest(answer: Answer) -> str:
+    """The largest proven patch, up to the threat; the threat itself if it is more than one rectangle anywhere."""
+    if answer.proven and not answer.threat.shapes:
+        return str(answer.threat_original)
+    if answer.detectable_original and not answer.proven:
+        return f"{answer.threat_original} or an alert"
+    return cells(answer)["patch"] or "none"
 
 
 def show(defense: Defense, lines: Sequence[Prediction]) -> None:
     """Print a table; a picture without an answer is a line on stderr."""
+    answers = [line.answer for line in lines if line.answer is not None]
+    if answers:
+        show_answers(defense, lines)
+    for reason in dict.fromkeys(answer.silence for answer in answers if answer.silence is not None):
+        typer.echo(reason)
+    for line in lines:
+        if line.error is not None:
+            typer.echo(line.error, err=True)
+
+
+def show_answers(defense: Defense, lines: Sequence[Prediction]) -> None:
     table = Table("picture", "class", "proven", "largest proven patch", "weakest place", "rival")
     for line in lines:
         if line.answer is not None:
-            told, answer = cells(line.answer), line.answer
+            answer, place = line.answer, cells(line.answer)["weakest"]
             names = escape(line.picture), escape(answer.name)
-            table.add_row(*names, in_a_word(answer), told["patch"] or "none", told["weakest"], escape(answer.rival))
+            table.add_row(*names, in_a_word(answer), escape(largest(answer)), place, escape(answer.rival))
     console = Console(soft_wrap=True, highlight=False, width=max(100, get_terminal_size().columns))
     console.print(table)
     console.print(
         f"Threat: {defense.threat.describe()}, rule {defense.rule.written}. "
         "Patches and places: height x width at row,column in each picture's own pixels."
     )
-    for line in lines:
-        if line.error is not None:
-            typer.echo(line.error, err=True)

@@ -6,7 +6,7 @@ from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from bagcert.errors import UsageError, first_line
 
@@ -31,7 +31,7 @@ def upright(picture: Image.Image, channels: int) -> Image.Image:
 
 def read_file(file: Path | IO[bytes], channels: int) -> Image.Image:
     """The upright picture of a file; an animation's first frame. UsageError without a remedy if it cannot be read."""
-    name = file if isinstance(file, Path) else "from standard input"
+    name = file if isinstance(file, Path) else "from an open file"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's remarks on metadata and transparency: only colors count
@@ -39,5 +39,8 @@ def read_file(file: Path | IO[bytes], channels: int) -> Image.Image:
                 return upright(picture, channels)
     except FileNotFoundError:
         raise UsageError(f"{file} does not exist.") from None
+    except UnidentifiedImageError as error:  # Pillow's words name a path, or else an object of Python
+        reason = first_line(error) if isinstance(file, Path) else "these bytes are no picture in a known format"
+        raise UsageError(f"Cannot read the image {name}: {reason}.") from None
     except UNREADABLE as error:
         raise UsageError(f"Cannot read the image {name}: {first_line(error)}.") from None

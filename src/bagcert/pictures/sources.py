@@ -81,6 +81,8 @@ def read_picture(source: OneFile, channels: int) -> Image.Image:
         if path.is_dir():
             raise UsageError(f"{path} is a folder. Give its pictures, or use `bagcert predict MODEL {path}`.")
         return read_file(path, channels)
+    if isinstance(source, io.TextIOBase):
+        raise UsageError('The file is open as text. Open it with open(path, "rb").')
     if isinstance(source, io.IOBase):
         return read_file(source, channels)
     raise UsageError(

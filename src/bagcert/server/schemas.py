@@ -32,6 +32,15 @@ class Original(BaseModel):
     weakest: Rectangle = Field(description="The pixels that the weakest placement is made from")
 
 
+class NetworkCertificate(BaseModel):
+    """What holds in the network's pixels. Of a framed picture's own pixels it may prove nothing."""
+
+    certified: bool = Field(description="No patch of `threat`, anywhere in the network's pixels, can change the class")
+    detectable: bool | None = Field(
+        description="Whatever a patch of `threat` shows, the class is this one or an alert is raised"
+    )
+
+
 class Answer(BaseModel):
     """The class of one picture and its proof, under the same set of masks that produced the class."""
 
@@ -41,24 +50,28 @@ class Answer(BaseModel):
         description="No patch of `threat_original`, anywhere in the picture's own pixels, can change the class"
     )
     certified: bool = Field(
-        description="No patch of `threat`, anywhere in the network's pixels, can change the class; hence none of "
-        "`threat_original` in the picture's own pixels"
+        description="The same as `proven`. What holds in the network's pixels alone is told by `network`"
     )
     alert: bool | None = Field(
         description="This picture raises an alert: do not use its class. Null if the served rule raises none. "
         "An attacker can always provoke an alert"
     )
     detectable: bool | None = Field(
-        description="Whatever a patch shows, the class is this one or an alert is raised; null without alerts"
+        description="Whatever a patch of `threat_original` shows, anywhere in the picture's own pixels, the class is "
+        "this one or an alert is raised; null without alerts"
     )
+    network: NetworkCertificate
     threat: str = Field(description="The served threat, in the network's pixels")
     threat_original: str | None = Field(
-        description="What `threat` means in the picture's own pixels; null if not even one of them fits into it"
+        description="What `threat` means in the picture's own pixels; null if nothing can be proven about them: not "
+        "even one fits into it, or it is no rectangle anywhere and the picture does not have the network's size"
     )
     square: int = Field(
         description="Side of the largest proven square, in the network's pixels, up to the served threat; 0 if none"
     )
-    lead: int = Field(description="What the worst attack leaves of the lead, in score units; certified if above 0")
+    lead: int = Field(
+        description="What the worst attack leaves of the lead, in score units; above 0: `network.certified`"
+    )
     rival: str = Field(description="The class that comes closest")
     weakest: Rectangle = Field(description="Where the proof is weakest, in the network's pixels")
     second: Rectangle | None = Field(description="For rules with pairs of masks: the second placement")
