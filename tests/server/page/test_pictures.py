@@ -73,6 +73,16 @@ def test_a_chosen_file_is_proven_in_its_own_pixels(open_page: Opener, served: Se
     assert np.array_equal(shown_pixels(page), FRAMING.frame(Image.fromarray(photo)))
 
 
+def test_a_proof_for_the_network_alone_is_told_as_such(open_page: Opener, served: Served, tmp_path: Path) -> None:
+    page, photo = open_page(), np.ascontiguousarray(photos()[-1][4:9, 4:9])
+    (tmp_path / "tiny.png").write_bytes(file_of(photo))
+    page.locator("#file").set_input_files(tmp_path / "tiny.png")
+    answer = served.model.defense(photo)
+    assert isinstance(answer, Answer) and answer.certified and not answer.proven
+    expect(page.locator("#clean .own")).to_contain_text("In its own pixels, nothing is proven.")
+    expect(page.locator("#clean .tag")).to_have_text("Proven")  # of the picture that is shown, at the network's size
+
+
 def test_a_dropped_file_is_taken(open_page: Opener, served: Served) -> None:
     page, photo = open_page(), large_photo()
     page.evaluate(DROPPED, in_base64(file_of(photo)))

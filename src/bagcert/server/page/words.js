@@ -106,6 +106,7 @@ export function ownWords({ file, label, answer }, model) {
   const part = seen.height === height && seen.width === width ? "it" : `its middle ${sizeText(seen)}`;
   const shown = `Your picture has ${sizeText({ height, width })} pixels; the network sees ${part} at
     ${sizeText(model)}, as shown here.`;
+  if (answer.threat_original === null) return `${shown} In its own pixels, nothing is proven.`;
   if (patch === null) return shown;
   return `${shown} In its own pixels, no ${patch.replace("x", "×")} patch anywhere can change the answer.`;
 }
