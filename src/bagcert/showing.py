@@ -35,6 +35,7 @@ def draw_answer(answer: Answer, pixels: NDArray[Any], footprint: Footprint, clas
     """Three panels. What the network does not see of the picture lies outside the dashed line."""
     from bagcert.pictures.panels import SEEN, draw_panels, outline, reach  # matplotlib takes a while to import
 
+    around = "box around the " if answer.threat.masks is not None else ""  # a set of pixels is no box
     placements = [answer.weakest] + ([] if answer.second is None else [answer.second])
     maps = [
         (f"evidence for {answer.name}", answer.scores[answer.predicted]),
@@ -42,7 +43,7 @@ def draw_answer(answer: Answer, pixels: NDArray[Any], footprint: Footprint, clas
     ]
     figure = draw_panels(
         pixels,
-        "weakest place" if answer.second is None else "weakest places",
+        f"{around}weakest place" if answer.second is None else f"{around}weakest places",
         maps,
         [answer.own.source(each) for each in placements],
         [reach(footprint, each) for each in placements],

@@ -1,9 +1,12 @@
 """What a drawing shows: each place in one color, on the picture and on both maps."""
 
 import numpy as np
+import torch
 from matplotlib.colors import to_hex
 
 from bagcert.pictures.panels import PLACES, draw_panels
+from bagcert.threats import RegionThreat
+from tests.onnx.conftest import pictures, small_defense
 
 
 def test_a_place_has_one_color_in_every_panel() -> None:
@@ -13,3 +16,13 @@ def test_a_place_has_one_color_in_every_panel() -> None:
     for ax in figure.axes:
         assert [to_hex(patch.get_edgecolor()) for patch in ax.patches] == list(PLACES)
     assert len(figure.axes) == 3 and len(set(PLACES)) == 2
+
+
+def test_a_box_around_a_set_of_pixels_is_called_one() -> None:
+    defense, corners = small_defense("logits", "every-region"), torch.zeros(1, 12, 12, dtype=torch.bool)
+    corners[:, 0, 0] = corners[:, 11, 11] = True
+    titles = [
+        defense.against(threat, "every-region").show(pictures()[0]).axes[0].get_title()
+        for threat in (RegionThreat(corners), "2x2")
+    ]
+    assert titles == ["box around the weakest place", "weakest place"]
