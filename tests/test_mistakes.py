@@ -175,6 +175,18 @@ MISTAKES: dict[str, tuple[Callable[[Defense], Any], str]] = {
         lambda _: bagcert.defend(nn.Conv2d(1, 3, 1).eval(), 8),
         r"The network fails on \[2, 3, 8, 8\] \(.*\)\. Give image_size and channels as it takes them\.",
     ),
+    "a text for a size": (
+        lambda _: bagcert.defend(nn.Conv2d(3, 3, 1).eval(), "32"),  # type: ignore[arg-type]
+        r"A size must be a whole number of pixels, or rows and columns, but is '32'\. Give 7",
+    ),
+    "a network of one class": (
+        lambda _: bagcert.defend(nn.Conv2d(3, 1, 1).eval(), 8, patch="2x2"),
+        r"The network scores 1 class\. Give it at least 2: a single class has no rival\.",
+    ),
+    "one name for two classes": (
+        lambda _: bagcert.defend(nn.Conv2d(3, 3, 1).eval(), 8, ["cat", "dog", "cat"], "2x2"),
+        r"Class names must differ, but 'cat' names several\. Give each class its own\.",
+    ),
     "a number for a model": (
         lambda _: bagcert.load(5),  # type: ignore[arg-type]
         "A model must be a name or a folder, but is 5. Known: cifar10",
@@ -256,6 +268,13 @@ def test_a_nonsensical_card_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=words) as refused:
         bagcert.load(tmp_path / "model")
     assert "\n" not in str(refused.value)
+
+
+def test_models_of_a_folder_without_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "models", str(tmp_path)) == 2
+    assert "holds no finished run with config.json and weights.safetensors." in capsys.readouterr().err
 
 
 def test_models_shows_a_run(

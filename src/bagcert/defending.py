@@ -1,5 +1,6 @@
 """From your own network to a defense in one call."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -40,5 +41,11 @@ def defend(
     if isinstance(network, nn.Module) and any(module.training for module in network.modules()):
         raise UsageError("The network is in training mode. Call network.eval() first.")
     scorer = wrap(network, image_size, channels, step)
+    if scorer.classes < 2:
+        raise UsageError("The network scores 1 class. Give it at least 2: a single class has no rival.")
     names = [str(number) for number in range(scorer.classes)] if classes is None else classes
-    return replace(Defense.build(scorer, rule, patch, names), name=type(network).__name__)
+    built = Defense.build(scorer, rule, patch, names)
+    twice = next((name for name, count in Counter(built.classes).items() if count > 1), None)
+    if twice is not None:
+        raise UsageError(f"Class names must differ, but '{twice:.60}' names several. Give each class its own.")
+    return replace(built, name=type(network).__name__)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from bagcert.answers import Answer
 from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError, unknown_name
-from bagcert.files import read_json
 from bagcert.pictures import Framing, OwnPixels
 from bagcert.pictures.sources import OneFile, Picture, Pictures, frame_pictures, is_one
 from bagcert.program import BATCH_SIZE, Program, find_device, full_batches, versions
@@ -23,7 +22,7 @@ from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scor
 from bagcert.rules.largest_square import largest_square, squares
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.requirements import check_images, check_names
-from bagcert.scorers.weights import CONFIG, load_scorer, save_scorer
+from bagcert.scorers.weights import CONFIG, load_scorer, read_card, save_scorer
 from bagcert.showing import draw_answer, one_picture, own_pixels
 from bagcert.tensors import Images, Labels
 from bagcert.threats import Patch, Regions, Threat, parse_threat
@@ -296,4 +295,4 @@ def shipped_models() -> dict[str, Path]:
 
 def card(name: str | Path) -> dict[str, Any]:
     """What is known about a model, without its weights: recipe, seed, device, data, and its accuracies."""
-    return read_json(model_folder(name) / CONFIG)
+    return read_card(model_folder(name))

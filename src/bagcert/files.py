@@ -38,9 +38,9 @@ def write_atomically(path: Path, content: bytes) -> None:
                 os.fsync(file.fileno())
             part.replace(path)
     except OSError as error:
+        kept = " The file that was there is kept." if os.path.exists(path) else ""
         raise UsageError(
-            f"Cannot write {path}: {error.strerror or error}. The file that was there is kept. Make room, or choose "
-            "another folder."
+            f"Cannot write {path}: {error.strerror or error}.{kept} Make room, or choose another folder."
         ) from error
     try:
         sync_folder(path.parent)

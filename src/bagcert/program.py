@@ -140,7 +140,7 @@ def find_device(asked: str | torch.device | None, usual: torch.device | None = N
         raise UsageError(f"Unknown device '{asked}'. Write cpu, cuda or cuda:0, or leave out --device.") from error
     missing = device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()
     if device.type not in ("cpu", "cuda") or missing:
-        raise UsageError(f"This machine has no device '{asked}'. Leave out --device.")
+        raise UsageError(f"This machine has no device '{asked}'. Name cpu, or leave the device out.")
     return device
 
 

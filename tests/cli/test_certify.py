@@ -166,7 +166,7 @@ def picture_folder(folder: Path, names: list[str]) -> Path:
         (["run", "--data", "digit"], "Did you mean 'digits'?"),
         (["run", "--out", "rows.json"], "The name of --out must end in .jsonl, but is rows.json."),
         (["run", "--device", "tpu0"], "Unknown device 'tpu0'. Write cpu, cuda or cuda:0, or leave out --device."),
-        (["run", "--device", "meta"], "This machine has no device 'meta'."),
+        (["run", "--device", "meta"], "This machine has no device 'meta'. Name cpu, or leave the device out."),
         (["run", "--device", "cuda:99"], "This machine has no device 'cuda:99'."),
     ],
 )

@@ -81,6 +81,9 @@ def test_data_sets_are_not_mixed(tmp_path: Path) -> None:
     (tmp_path / "text.jsonl").write_text("hello\n")
     with pytest.raises(UsageError, match=r"text.jsonl has no text.meta.json beside it\. Copy both files\."):
         read_inputs([tmp_path / "text.jsonl"])
+    (tmp_path / "note.txt").write_text("hello\n")
+    with pytest.raises(UsageError, match=r"note.txt is not a file of rows, NAME.jsonl or packed\. Make one with"):
+        read_inputs([tmp_path / "note.txt"])
 
 
 def test_equal_names_are_told_apart() -> None:

@@ -313,7 +313,7 @@ def test_refusals_name_rows_before_columns() -> None:
 def test_sizes_are_whole_numbers(number: object) -> None:
     with pytest.raises(UsageError) as error:
         Footprint.centered(number, 1, (8, 8), (8, 8))  # type: ignore[arg-type]
-    words = f"A size must be a whole number of pixels, or rows and columns, but is {number}. Give 7 or (7, 5)."
+    words = f"A size must be a whole number of pixels, or rows and columns, but is {number!r}. Give 7 or (7, 5)."
     assert str(error.value) == words
     with pytest.raises(UsageError) as error:
         Footprint.ablation(number, (8, 8))  # type: ignore[arg-type]

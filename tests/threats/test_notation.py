@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bagcert.errors import UsageError
+from bagcert.rows.verify.painted import read_mask_files
 from bagcert.threats import Footprint, Layer, Patch, RectangleThreat, RegionThreat, Threat, parse_threat
 from bagcert.threats.masks_file import read_masks
 from bagcert.threats.notation import need_room, shortened
@@ -183,10 +184,21 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     for name in ("missing.npy", "text.npy", "objects.npy"):
         with pytest.raises(UsageError, match=rf"{name} cannot be read as masks .*Write it by np\.save\(path, masks\)"):
             read_masks(tmp_path / name, (3, 3))
+    for name in ("text.npy", "objects.npy"):
+        with pytest.raises(UsageError, match=r"masks \(it must be a \.npy file of booleans\)\. Write it by"):
+            read_masks(tmp_path / name, (3, 3))
+        with pytest.raises(UsageError, match=r"holds no masks \(it must be a \.npy file of booleans\)\. Pass the"):
+            read_mask_files([tmp_path / name])
     with pytest.raises(UsageError, match=r"cannot be read as masks \(.*No such file"):
         read_masks(tmp_path / "missing.npy", (3, 3))
     with pytest.raises(UsageError, match="but are NpzFile"):
         read_masks(tmp_path / "several.npz", (3, 3))
+
+
+@pytest.mark.parametrize("share", ["0%", "0.00 %", "5x5,0%"])
+def test_a_share_of_nothing_is_refused(share: str) -> None:
+    with pytest.raises(UsageError, match=r"^A patch of 0.* has no pixels\. Write a share above 0%, like 2\.4%\.$"):
+        parse_threat(share, (8, 8))
 
 
 def test_the_pixels_of_rectangles_are_those_of_their_placements() -> None:

@@ -18,7 +18,7 @@ from bagcert.threats import Placement, RectangleThreat, RegionThreat, parse_thre
         ("0.390625%", (32, 32), ((2, 2),)),  # exactly 4 of 1,024 pixels
         ("2%", (224, 224), ((32, 32),)),
         (".01%", (32, 32), ((1, 1),)),
-        ("0%", (32, 32), ((1, 1),)),
+        ("0.000000001%", (32, 32), ((1, 1),)),
         ("0.0977%", (32, 32), ((2, 2),)),  # a little more than one pixel
         ("1.5625%", (32, 16), ((3, 3),)),  # exactly 8 of 512 pixels
         ("100%", (7, 7), ((7, 7),)),

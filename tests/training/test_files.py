@@ -40,6 +40,12 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_no_file_is_said_to_be_kept_where_none_was(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("hello")
+    with pytest.raises(UsageError, match=r"^Cannot write .*note.txt/file: File exists\. Make room, or choose another"):
+        write_atomically(tmp_path / "note.txt" / "file", b"new")
+
+
 def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither under the name that used to be taken, nor under one that was guessed, nor in place of the file."""
     victim, path = tmp_path / "victim", tmp_path / "file"

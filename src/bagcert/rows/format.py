@@ -24,9 +24,8 @@ FORMAT, VERSION = "bagcert rows", 1
 CERTIFICATES, ATTACK = "certificates", "attack"
 
 # What a reader believes before it refuses. Every image of ImageNet under six evaluations fits.
-MOST_IMAGES = 2**22
+MOST_IMAGES, MOST_RECORDS = 2**22, 2**23
 MOST_EVALUATIONS = 2**10
-MOST_RECORDS = 2**23
 MOST_SIDE = 2**12  # pixels of an image
 MOST_BYTES = 2**30  # of records, unpacked
 LONGEST_LINE = 2**12
@@ -172,6 +171,8 @@ def read_meta(path: Path, kind: str | None = None) -> Meta:
             raise UsageError(f"There is no file {path}. Make it with bagcert {command}.")
         if is_older(path):
             raise UsageError(f"{path} was made by an older version. {command.capitalize()} again.")
+        if ".jsonl" not in path.name:
+            raise UsageError(f"{path} is not a file of rows, NAME.jsonl or packed. Make one with bagcert {command}.")
         raise UsageError(f"{path} has no {beside.name} beside it. Copy both files.")
     if beside.stat().st_size > MOST_META_BYTES:
         raise UsageError(f"{beside} is too large to belong to rows. Copy it again.")
@@ -181,8 +182,7 @@ def read_meta(path: Path, kind: str | None = None) -> Meta:
     if found.pop("version", None) != VERSION:
         raise UsageError(f"{path} is not in version {VERSION} of the format. Install the bagcert that made it.")
     try:
-        digest, results = found.pop("rows_sha256", None), found.pop("results", None)
-        meta = Meta(found, digest, results)
+        meta = Meta(found, found.pop("rows_sha256", None), found.pop("results", None))
         check_header(meta)
         if kind is not None and meta.kind != kind:
             raise ValueError(f"it is of kind {meta.kind}")

@@ -136,16 +136,20 @@ def outline(network: NetworkConfig, image_size: tuple[int, int]) -> BuiltScorer:
         return network.build(image_size, mean=(0.0,), std=(1.0,))
 
 
+def read_card(folder: Path) -> dict[str, Any]:
+    """The config.json of a finished run."""
+    if not (folder / CONFIG).is_file() or not (folder / WEIGHTS).is_file():
+        more = " Its training is not finished: bagcert train ... --resume" if (folder / CHECKPOINT).exists() else ""
+        raise UsageError(f"{folder} holds no finished run with config.json and weights.safetensors.{more}")
+    return read_json(folder / CONFIG)
+
+
 def load_scorer(folder: Path, network: nn.Module | None = None) -> tuple[BuiltScorer, dict[str, Any]]:
     """A saved scorer, on the CPU, in evaluation mode, and its config.json. Incomplete files are refused.
 
     A network of the caller's own gets the stored weights before it is traced.
     """
-    weights, config = folder / WEIGHTS, folder / CONFIG
-    if not config.is_file() or not weights.is_file():
-        more = " Its training is not finished: bagcert train ... --resume" if (folder / CHECKPOINT).exists() else ""
-        raise UsageError(f"{folder} holds no finished run with config.json and weights.safetensors.{more}")
-    card = read_json(config)
+    weights, config, card = folder / WEIGHTS, folder / CONFIG, read_card(folder)
     if card.get("format") != FORMAT:
         raise UsageError(
             f"The format of {config} must be {FORMAT}, but is {card.get('format')!r}. Train it with this version."

@@ -26,7 +26,7 @@ def pair(value: IntOrPair) -> tuple[int, int]:
     numbers = (value, value) if isinstance(value, Integral) else tuple(value) if isinstance(value, Iterable) else ()
     if len(numbers) != 2 or not all(isinstance(number, Integral) for number in numbers):
         raise UsageError(
-            f"A size must be a whole number of pixels, or rows and columns, but is {value}. Give 7 or (7, 5)."
+            f"A size must be a whole number of pixels, or rows and columns, but is {value!r}. Give 7 or (7, 5)."
         )
     return int(numbers[0]), int(numbers[1])
 

@@ -18,9 +18,8 @@ def read_masks(path: Path, image_size: Size) -> RegionThreat:
     try:
         masks = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise UsageError(
-            f"{path} cannot be read as masks ({str(error).splitlines()[0]}). Write it by np.save(path, masks)."
-        ) from error
+        why = str(error) if isinstance(error, OSError) else "it must be a .npy file of booleans"
+        raise UsageError(f"{path} cannot be read as masks ({why}). Write it by np.save(path, masks).") from error
     if not isinstance(masks, np.ndarray) or masks.dtype != np.bool_ or masks.ndim not in (2, 3) or 0 in masks.shape:
         kind = f"{masks.dtype} {list(masks.shape)}" if isinstance(masks, np.ndarray) else type(masks).__name__
         raise UsageError(

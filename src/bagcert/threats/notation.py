@@ -140,7 +140,9 @@ def read_side(text: re.Match[str], image_size: Size) -> Threat:
 def read_share(text: re.Match[str], image_size: Size) -> Threat:
     """`2.4%`: the smallest square of at least that share of the image (of 32x32: 5x5)."""
     target = Fraction(text[1]) / 100 * image_size[0] * image_size[1]
-    side = isqrt(max(ceil(target) - 1, 0)) + 1  # the smallest side whose square is at least that
+    if not target:
+        raise UsageError(f"A patch of {text[0]} has no pixels. Write a share above 0%, like 2.4%.")
+    side = isqrt(ceil(target) - 1) + 1  # the smallest side whose square is at least that
     return RectangleThreat(image_size, ((side, side),))
 
 

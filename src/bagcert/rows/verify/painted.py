@@ -124,9 +124,8 @@ def read_mask_files(paths: list[Path]) -> Masks:
         try:
             masks = np.load(path, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise UsageError(
-                f"{path} holds no masks ({str(error).splitlines()[0]}). Pass the file that was certified."
-            ) from error
+            why = str(error) if isinstance(error, OSError) else "it must be a .npy file of booleans"
+            raise UsageError(f"{path} holds no masks ({why}). Pass the file that was certified.") from error
         flags = masks.reshape(-1, *masks.shape[-2:]).astype(bool)
         digest = hashlib.sha256("x".join(map(str, flags.shape)).encode())
         digest.update(flags.tobytes())
