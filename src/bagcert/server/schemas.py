@@ -70,7 +70,7 @@ class Answer(BaseModel):
         description="Side of the largest proven square, in the network's pixels, up to the served threat; 0 if none"
     )
     lead: int = Field(
-        description="What the worst attack leaves of the lead, in score units; above 0: `network.certified`"
+        description="What the worst attack leaves of the lead, in score units: above 0 if it cannot win"
     )
     rival: str = Field(description="The class that comes closest")
     weakest: Rectangle = Field(description="Where the proof is weakest, in the network's pixels")
