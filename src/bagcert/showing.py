@@ -35,7 +35,9 @@ def draw_answer(answer: Answer, pixels: NDArray[Any], footprint: Footprint, clas
     """Three panels. What the network does not see of the picture lies outside the dashed line."""
     from bagcert.pictures.panels import SEEN, draw_panels, outline, reach  # matplotlib takes a while to import
 
-    around = "box around the " if answer.threat.masks is not None else ""  # a set of pixels is no box
+    title = "weakest place" if answer.second is None else "weakest places"
+    if answer.threat.masks is not None:  # a set of pixels is no box
+        title = f"around the {title}"
     placements = [answer.weakest] + ([] if answer.second is None else [answer.second])
     maps = [
         (f"evidence for {answer.name}", answer.scores[answer.predicted]),
@@ -43,7 +45,7 @@ def draw_answer(answer: Answer, pixels: NDArray[Any], footprint: Footprint, clas
     ]
     figure = draw_panels(
         pixels,
-        f"{around}weakest place" if answer.second is None else f"{around}weakest places",
+        title,
         maps,
         [answer.own.source(each) for each in placements],
         [reach(footprint, each) for each in placements],

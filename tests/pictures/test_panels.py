@@ -25,4 +25,4 @@ def test_a_box_around_a_set_of_pixels_is_called_one() -> None:
         defense.against(threat, "every-region").show(pictures()[0]).axes[0].get_title()
         for threat in (RegionThreat(corners), "2x2")
     ]
-    assert titles == ["box around the weakest place", "weakest place"]
+    assert titles == ["around the weakest place", "weakest place"]

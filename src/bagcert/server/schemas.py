@@ -69,9 +69,7 @@ class Answer(BaseModel):
     square: int = Field(
         description="Side of the largest proven square, in the network's pixels, up to the served threat; 0 if none"
     )
-    lead: int = Field(
-        description="What the worst attack leaves of the lead, in score units: above 0 if it cannot win"
-    )
+    lead: int = Field(description="What the worst attack leaves of the lead, in score units: above 0 if it cannot win")
     rival: str = Field(description="The class that comes closest")
     weakest: Rectangle = Field(description="Where the proof is weakest, in the network's pixels")
     second: Rectangle | None = Field(description="For rules with pairs of masks: the second placement")
