@@ -172,7 +172,7 @@ class WriteConstant(nn.Module):
 @pytest.mark.parametrize(
     ("layer", "operation"),
     [
-        (Attention(), "unflatten"),
+        (Attention(), "MultiheadAttention"),
         (nn.GroupNorm(2, 8), "group_norm"),
         (nn.InstanceNorm2d(8), "instance_norm"),
         (nn.LayerNorm([8, 6, 6]), "layer_norm"),
