@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 pytestmark = pytest.mark.full
 
@@ -119,6 +120,15 @@ def run_ship(fresh: Installed) -> None:
     assert (fresh.here / "shipped" / "config.json").exists()
 
 
+def run_predict(fresh: Installed) -> None:
+    Image.new("RGB", (90, 60), "gray").save(fresh.here / "picture.png")
+    (told,) = json.loads(
+        fresh.run("bagcert", "predict", "cifar10-small", "picture.png", "--picture", "drawn", "--json")
+    )
+    assert told["proven"] in (True, False)
+    assert any((fresh.here / "drawn").iterdir())
+
+
 def run_certify(fresh: Installed) -> None:
     told = fresh.run("bagcert", "certify", "shipped", "--limit", "50", "--scores", "--out", "rows.jsonl", "--json")
     (found,) = json.loads(told)["results"]
@@ -184,8 +194,8 @@ def run_demo(fresh: Installed) -> None:
 RUNS: dict[str, Callable[[Installed], None]] = {
     run.__name__.removeprefix("run_"): run
     for run in (
-        *(run_data, run_train, run_recipes, run_models, run_ship, run_certify, run_attack),
-        *(run_verify, run_report, run_export, run_audit, run_serve, run_demo),
+        *(run_data, run_train, run_recipes, run_models, run_ship, run_predict, run_certify),
+        *(run_attack, run_verify, run_report, run_export, run_audit, run_serve, run_demo),
     )
 }
 
