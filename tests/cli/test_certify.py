@@ -127,7 +127,8 @@ def test_two_processes_certify_as_one(run: Path, monkeypatch: pytest.MonkeyPatch
         timeout=180,
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["images"] == 301, "only the first process speaks"
+    told = [line for line in done.stdout.splitlines() if not line.startswith("[Gloo]")]  # what torch 2.8 says there
+    assert json.loads("\n".join(told))["images"] == 301, "only the first process speaks"
     assert Path("two.jsonl").read_text() == Path("one.jsonl").read_text()
     assert Path("two.meta.json").read_text() == Path("one.meta.json").read_text()
     for path in scores_folder(Path("one.jsonl")).iterdir():

@@ -205,7 +205,7 @@ WAYS: dict[str, tuple[nn.Module, str, str]] = {
         "MultiheadAttention in layer 'attention' is attention, which mixes them. ",
         HIDE,
     ),
-    "a class token": (Head(lambda net, x: torch.cat([x.flatten(2)[:, :, :24]] * 2, dim=2)), "cat in layer", HIDE[5:]),
+    "a class token": (Head(lambda net, x: torch.cat([x.flatten(2)] * 2, dim=2)), "cat in layer", HIDE[5:]),
     "batch norm in training mode": (nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2)).train(), "'1'", EVALUATE),
     "dropout in training mode": (nn.Sequential(nn.Conv2d(3, 2, 3), nn.Dropout()).train(), "dropout in", EVALUATE),
     "a norm over positions": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)), "group_norm in", NORMALIZE),
