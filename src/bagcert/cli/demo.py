@@ -38,7 +38,7 @@ class Scene(NamedTuple):
     patches: tuple[str, ...]
 
 
-CERTIFIED, ATTACKED = 1000, 50  # images
+CERTIFIED, ATTACKED = 1000, 40  # images
 SHIPPED = Scene("cifar10-small", ("2x2", "8x8", "1x24", "24x1"))
 DIGIT_PATCHES = ("1x2", "2x1", "2x2")
 

@@ -30,7 +30,7 @@ COMMANDS = {
     "exit with code 1 if a check fails",
     "serve": "Serve a model over HTTP: each picture gets its class and the proof; "
     "Ctrl-C stops after the accepted requests",
-    "demo": "Certify 1,000 images with a shipped model, attack 50 of them, and write a report",
+    "demo": "Certify 1,000 images with a shipped model, attack 40 of them, and write a report",
 }
 SETTINGS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False}
 
