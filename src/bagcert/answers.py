@@ -1,5 +1,6 @@
 """What is known about one picture: the record that `defense(picture)`, `bagcert predict` and the server give."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -143,20 +144,7 @@ class Answer:
         """The same answer with the certificate of its picture, which may be against another threat."""
         if int(certificate.predicted) != self.predicted:
             raise UsageError("This certificate is of another class, so of another picture. Give its own.")
-        weakest, second, rival = certificate.weakest_region, certificate.second_region, certificate.weakest_class
-        if certificate.lead is None or weakest is None or rival is None:
-            raise UsageError("This certificate lacks its weakest place. Certify with exact=True.")
-        return replace(
-            self,
-            threat=threat,
-            certified=bool(certificate.certified),
-            lead=int(certificate.lead),
-            rival=certificate.names[int(rival)],
-            weakest=Placement(*weakest[0].tolist()),
-            second=None if second is None else Placement(*second[0].tolist()),
-            alert=None if certificate.alert is None else bool(certificate.alert),
-            detectable=None if certificate.detectable is None else bool(certificate.detectable),
-        )
+        return replace(self, threat=threat, **proof_of(certificate, certificate.names))
 
     def __str__(self) -> str:
         patch = self.patch_original
@@ -174,3 +162,19 @@ class Answer:
 
     def __repr__(self) -> str:
         return f"<{self}>"
+
+
+def proof_of(certificate: Certificate, classes: Sequence[str]) -> dict[str, Any]:
+    """The fields of an answer that the certificate of its one picture decides."""
+    weakest, second, rival = certificate.weakest_region, certificate.second_region, certificate.weakest_class
+    if certificate.lead is None or weakest is None or rival is None:
+        raise UsageError("This certificate lacks its weakest place. Certify with exact=True.")
+    return {
+        "certified": bool(certificate.certified),
+        "lead": int(certificate.lead),
+        "rival": classes[int(rival)],
+        "weakest": Placement(*weakest[0].tolist()),
+        "second": None if second is None else Placement(*second[0].tolist()),
+        "alert": None if certificate.alert is None else bool(certificate.alert),
+        "detectable": None if certificate.detectable is None else bool(certificate.detectable),
+    }

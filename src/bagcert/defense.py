@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bagcert.answers import Answer
+from bagcert.answers import Answer, proof_of
 from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError, unknown_name
 from bagcert.pictures import Framing, OwnPixels
@@ -26,7 +26,7 @@ from bagcert.scorers.weights import CONFIG, load_scorer, read_card, save_scorer
 from bagcert.showing import draw_answer, one_picture, own_pixels
 from bagcert.tensors import Images, Labels
 from bagcert.threats import Patch, Regions, Threat, parse_threat
-from bagcert.threats.threat import Placement, Size
+from bagcert.threats.threat import Size
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,26 +184,20 @@ class Defense:
     def answers(self, scores: IntegerScores, originals: Sequence[Size]) -> list[Answer]:
         """What is proven about pictures of these heights and widths, from the scores of their images."""
         found = self.certify_integers(scores)
-        assert found.lead is not None and found.weakest_region is not None and found.weakest_class is not None
         known = torch.where(found.certified, self.square, 0)  # of a rule that detects, no square is ever proven
         sides = known if self.rule.detects else largest_square(self.rule, scores, self._smaller, known)
+        framing = self.framing
         return [
             Answer(
-                name=self.classes[int(found.predicted[number])],
-                predicted=int(found.predicted[number]),
-                certified=bool(found.certified[number]),
+                name=self.classes[int(each.predicted)],
+                predicted=int(each.predicted),
                 threat=self.threat,
                 square=int(sides[number]),
-                lead=int(found.lead[number]),
-                rival=self.classes[int(found.weakest_class[number])],
-                weakest=Placement(*found.weakest_region[number].tolist()),
-                second=None if found.second_region is None else Placement(*found.second_region[number].tolist()),
-                own=OwnPixels(self.framing, original),
+                own=OwnPixels(framing, original),
                 scores=scores.values[number].cpu().numpy().astype(np.int32),
-                alert=None if found.alert is None else bool(found.alert[number]),
-                detectable=None if found.detectable is None else bool(found.detectable[number]),
+                **proof_of(each, self.classes),
             )
-            for number, original in enumerate(originals)
+            for number, (each, original) in enumerate(zip(found, originals, strict=True))
         ]
 
     @property
