@@ -104,7 +104,7 @@ class Defense:
 
     def save(self, folder: str | Path) -> None:
         """Write weights and card to a folder that `load` reads; a network of your own must be handed to it again."""
-        patch, rule = str(self.threat), self.rule.name
+        patch, rule = str(self.threat), self.rule.written
         try:
             again = self.against(patch, rule)
         except UsageError as error:

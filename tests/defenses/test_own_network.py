@@ -250,3 +250,9 @@ def test_a_network_is_trained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert call(monkeypatch, "certify", "run", *own, "--split", "validation", "--json") == 0
     assert json.loads(capsys.readouterr().out)["clean_accuracy"] == card["validation"]["clean"]
     assert call(monkeypatch, "train", "digits", "--network", "my_networks:number", "--out", "other", *options) == 2
+
+
+def test_a_saved_rule_keeps_its_threshold(tmp_path: Path) -> None:
+    defense = bagcert.load("cifar10-small").against(rule="two-mask:40")
+    defense.save(tmp_path / "saved")
+    assert bagcert.load(tmp_path / "saved").rule.written == "two-mask:40"
