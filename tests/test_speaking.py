@@ -120,6 +120,20 @@ def test_what_cannot_be_drawn_is_told(defense: bagcert.Defense, certificate: Cer
         other.show(images[0])
 
 
+def test_a_proof_is_drawn_on_its_own_picture_only(
+    defense: bagcert.Defense, certificate: Certificate, images: torch.Tensor
+) -> None:
+    alike = [number for number in range(30) if certificate.predicted[number] == certificate.predicted[0]]
+    assert len(alike) > 1, "a picture of the same class, too, is another one"
+    certificate[torch.tensor(alike)][0].show(images[0])
+    assert "fingerprints" not in certificate.to_dict()
+    for wrong in (images[alike[1]], images[0].flip(2), images[0] * 0.999, Image.new("RGB", (40, 30), "navy")):
+        with pytest.raises(
+            UsageError, match=r"This certificate is of another picture\. Give the one that was certified"
+        ):
+            certificate[0].show(wrong)
+
+
 def test_rows_become_a_data_frame() -> None:
     pytest.importorskip("pandas")
     rows = read_rows(shipped_models()["cifar10-small"] / "rows.jsonl.gz")

@@ -23,7 +23,7 @@ from bagcert.rules.largest_square import largest_square, squares
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.requirements import check_images, check_names
 from bagcert.scorers.weights import CONFIG, load_scorer, read_card, save_scorer
-from bagcert.showing import draw_answer, one_picture, own_pixels
+from bagcert.showing import draw_answer, fingerprints, need_same, one_picture, own_pixels
 from bagcert.tensors import Images, Labels
 from bagcert.threats import Patch, Regions, Threat, parse_threat
 from bagcert.threats.threat import Size
@@ -158,8 +158,10 @@ class Defense:
         """
         threat = self.threat if patch is None else parse_threat(patch, self.threat.image_size)
         regions = self.regions if patch is None else self.scorer.footprint.regions(threat).maximal()
-        found = self.rule.certify(self.scores(self.images(pictures)), regions, exact)
-        return replace(found, names=self.classes, drawn_by=partial(self._drawn, threat))
+        images = self.images(pictures)
+        found = self.rule.certify(self.scores(images), regions, exact)
+        drawer, marks = partial(self._drawn, threat), fingerprints(images)
+        return replace(found, names=self.classes, drawn_by=drawer, fingerprints=marks)
 
     def show(self, picture: Picture) -> Any:
         """Draw a picture with its weakest place, and the scores of its class and rival: `Certificate.show`."""
@@ -167,6 +169,8 @@ class Defense:
 
     def _drawn(self, threat: Threat, certificate: Certificate | None, picture: Picture) -> Any:
         source = one_picture(picture)
+        if certificate is not None and certificate.fingerprints is not None:
+            need_same(certificate.fingerprints, fingerprints(self.images([source])))
         (answer,) = self([source])
         told = answer if certificate is None else answer.certified_by(certificate, threat)
         return draw_answer(told, own_pixels(source), self.scorer.footprint, self.classes)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -29,6 +30,21 @@ def one_picture(picture: Picture) -> "NDArray[Any] | Tensor | Image.Image":
 def own_pixels(picture: "NDArray[Any] | Tensor | Image.Image") -> NDArray[np.uint8]:
     """The picture's bytes [h w 3]."""
     return np.asarray(picture if isinstance(picture, Image.Image) else to_picture(read_array(picture), channels=3))
+
+
+def fingerprints(images: Tensor) -> Tensor:
+    """A number for each image [b c h w] that tells it from others: a weighted sum of the bits of its pixels, int64 [b].
+
+    Computed where the images lie, since a digest of bytes would take longer than the network on a GPU.
+    """
+    bits = images.detach().float().contiguous().view(torch.int32).flatten(1)
+    return (bits * torch.arange(1, 2 * bits.shape[1], 2, device=bits.device)).sum(dim=1)
+
+
+def need_same(certified: Tensor, given: Tensor) -> None:
+    """Refuse to draw a proof on another picture than its own."""
+    if int(certified) != int(given):
+        raise UsageError("This certificate is of another picture. Give the one that was certified.")
 
 
 def draw_answer(answer: Answer, pixels: NDArray[Any], footprint: Footprint, classes: Sequence[str]) -> "Figure":

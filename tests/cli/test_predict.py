@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bagcert.cli.predict import expand, in_a_word, largest
+from bagcert.cli.predict import expand, in_a_word, largest, predictions
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.pictures import Framing
+from bagcert.rows.thresholds import Threshold, store_threshold
 from tests.cli.calling import call
 from tests.pictures.test_everywhere import save_small_run
 
@@ -156,6 +157,60 @@ def test_standard_input_is_a_picture(
     assert {**piped, "picture": None} == {**named, "picture": None}
     with Image.open(out) as drawn:
         assert drawn.size[0] > 800
+
+
+@pytest.mark.parametrize("endings", [("a.png", "a.png"), ("a.png", "b.jpg"), ("b.jpg", "b.jpg")])
+def test_more_than_one_picture_on_standard_input_is_refused(
+    run: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    endings: tuple[str, ...],
+) -> None:
+    class Piped:
+        buffer = io.BytesIO(b"".join((folder / name).read_bytes() for name in endings))
+
+    monkeypatch.setattr("sys.stdin", Piped)
+    assert call(monkeypatch, "predict", run, "-") == 2
+    assert "Standard input holds more than one picture. Give - the bytes of one picture" in capsys.readouterr().err
+    assert call(monkeypatch, "predict", run, "-", str(folder / "a.png"), "-") == 2
+    told = "bagcert: Standard input is read once, but - is given 2 times. Give it once.\n"
+    assert capsys.readouterr().err == told
+
+
+def test_a_camera_file_with_further_frames_is_one_picture(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = [Image.new("RGB", (30, 20), color) for color in ("navy", "red")]
+    frames[0].save(folder / "camera.jpg", "MPO", save_all=True, append_images=frames[1:])
+
+    class Piped:
+        buffer = io.BytesIO((folder / "camera.jpg").read_bytes())
+
+    monkeypatch.setattr("sys.stdin", Piped)
+    assert call(monkeypatch, "predict", run, "-") == 0
+
+
+def test_alerts_at_a_rate_of_false_ones(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store_threshold(Path(run), Threshold("2x2", "two-mask", "1%", 7, "validation", 100))
+    assert call(monkeypatch, "predict", run, str(folder), "--false-alerts", "1%", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["rule"] == "two-mask:7" and all(answer["alert"] is not None for answer in told["answers"])
+
+
+def test_many_pictures_show_progress_and_keep_no_score_maps(
+    run: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    defense = replace(load(run), batch_size=2)
+    lines = list(predictions(defense, expand([str(folder)]), None))
+    assert [line.answer.scores.nbytes for line in lines if line.answer is not None] == [0, 0, 0]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert call(monkeypatch, "predict", run, str(folder), "--json") == 0
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)["answers"]) == 3
+    assert "predicting" in printed.err and "3/3" in printed.err
 
 
 def test_several_pictures_are_drawn_into_a_folder(

@@ -14,7 +14,15 @@ from bagcert.errors import UsageError
 from bagcert.files import read_json, write_json
 from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Evaluation
-from bagcert.rows.thresholds import Threshold, alert_leads, find_threshold, read_rate, store_threshold, threshold_for
+from bagcert.rows.thresholds import (
+    Threshold,
+    alert_leads,
+    at_rate,
+    find_threshold,
+    read_rate,
+    store_threshold,
+    threshold_for,
+)
 from tests.cli.calling import call
 from tests.rows.digit_runs import DIGITS, save_digit_run
 
@@ -55,8 +63,8 @@ def test_a_card_has_one_threshold_for_each_patch_rule_and_rate(tmp_path: Path) -
     first, other = (Threshold("1x1", "detect", rate, 7, "validation", 100) for rate in ("1%", "5%"))
     for found in (first, other, Threshold("1x1", "detect", "1%", 9, "validation", 100)):
         store_threshold(run, found)
-    entry = Evaluation("1x1", "detect")
-    assert [find_threshold(card(run), entry, rate) for rate in ("1%", "5%", "2%")] == [
+    defense = bagcert.load(run).against("1", "detect")  # another way to write 1x1
+    assert [find_threshold(defense, rate) for rate in (" 1.0%", "5%", "2%")] == [
         Threshold("1x1", "detect", "1%", 9, "validation", 100),
         other,
         None,
@@ -85,6 +93,34 @@ def test_certify_chooses_on_the_validation_split_and_stores(
     store_threshold(run, Threshold("2x2", "detect", "2%", 3, "validation", 1))
     assert call(monkeypatch, *words, "--out", "again.jsonl") == 0
     assert set(read_rows(Path("again.jsonl")).results) == {Evaluation("2x2", "detect:3")}, "as the card says"
+
+
+def test_a_defense_takes_the_threshold_of_its_card(tmp_path: Path) -> None:
+    run = save_digit_run(tmp_path / "run", "logits", bias=0.0)
+    store_threshold(run, Threshold("2x2", "two-mask", "1%", 9, "validation", 100))
+    defense = bagcert.load(run).against("2x2", "two-mask")
+    assert at_rate(defense, "1%").rule.written == "two-mask:9"
+    assert torch.equal(at_rate(defense, "1%").regions.masks(), defense.regions.masks())
+    for other, rate in ((defense.against("1x1"), "1%"), (defense, "2%"), (defense.against(rule="detect"), "1%")):
+        with pytest.raises(
+            UsageError, match=f"The card has no threshold for {rate} false alerts, patch {other.threat}"
+        ):
+            at_rate(other, rate)
+
+
+@pytest.mark.parametrize("command", ["predict", "serve"])
+def test_predict_and_serve_take_no_other_threshold(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(save_digit_run(tmp_path / "run", "logits", bias=0.0))
+    given = ("picture.png",) if command == "predict" else ("--port", "0")
+    for rule, told in (
+        ("two-mask", "Run `bagcert certify` with --patch '1x1' --rule two-mask --false-alerts 1% first."),
+        ("every-region", "Rule 'every-region' raises no alerts. Use detect or two-mask."),
+        ("detect:4", "Rule 'detect:4' has a threshold already."),
+    ):
+        assert call(monkeypatch, command, run, *given, "--rule", rule, "--false-alerts", "1%") == 2
+        assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

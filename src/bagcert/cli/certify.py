@@ -10,6 +10,7 @@ import typer
 
 from bagcert.cli.output import continued, counted, rows_path, show_certified
 from bagcert.cli.own_network import OwnNetwork, own_network
+from bagcert.cli.threats import ALERTS
 from bagcert.data import Source
 from bagcert.defense import Defense, load
 from bagcert.distributed import joined_world
@@ -46,8 +47,7 @@ def certify(
         str | None,
         typer.Option(
             metavar="RATE",
-            help="raise alerts, above a threshold that this share of clean images exceeds, such as 1%; it is on the "
-            "model's card, or is chosen on the validation split and put there",
+            help=f"{ALERTS}; it is on the model's card, or is chosen on the validation split and put there",
         ),
     ] = None,
     limit: Annotated[

@@ -23,9 +23,10 @@ from bagcert.threats import Threat, parse_threat
 
 @contextmanager
 def counted(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr. Call the function it yields with the number of items done."""
+    """A progress bar on stderr, if that is a terminal. Call the function it yields with the number of items done."""
     columns = (what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True, quiet=quiet), transient=True) as progress:
+    console = Console(stderr=True, quiet=quiet)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=total)
         yield lambda done: progress.advance(task, done)
 

@@ -4,9 +4,10 @@ import csv
 import glob
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from shutil import get_terminal_size
@@ -20,8 +21,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from bagcert.answers import Answer
+from bagcert.cli.output import counted
 from bagcert.cli.own_network import OwnNetwork, own_network
-from bagcert.cli.threats import MasksOption, PatchOption, against
+from bagcert.cli.threats import FalseAlertsOption, MasksOption, PatchOption, against
 from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
@@ -31,7 +33,10 @@ from bagcert.program import find_device, usual_device
 from bagcert.showing import draw_answer
 
 STDIN = "-"
+NO_SCORES = np.zeros((0, 0, 0), np.int32)
 ONE_PICTURE = "Give - the bytes of one picture, not names of files."
+JOINED = re.compile(rb"(IEND\xaeB`\x82|\xff\xd9)(\x89PNG\r\n\x1a\n|\xff\xd8\xff)")  # a PNG or JPEG ends, another begins
+SEVERAL_FRAMES = b"MPF\x00"  # of a camera's JPEG with further frames, such as a depth map
 COLUMNS = (
     *("picture", "class", "name", "proven", "patch", "weakest", "threat", "threat_original", "lead", "rival"),
     *("alert", "detectable", "error"),
@@ -47,6 +52,7 @@ def predict(
     patch: PatchOption = None,
     masks: MasksOption = None,
     rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
+    false_alerts: FalseAlertsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="print comma-separated values instead of a table")] = False,
     picture: Annotated[
@@ -62,9 +68,14 @@ def predict(
     if as_json and as_csv:
         raise UsageError("Choose --json or --csv, not both.")
     found = expand(pictures)
-    defense = against(load(model, find_device(device, usual_device()), own_network(network)), patch, masks, rule)
+    loaded = load(model, find_device(device, usual_device()), own_network(network))
+    defense = against(loaded, patch, masks, rule, false_alerts)
     drawings = None if picture is None else drawing_paths(picture, found)
-    lines = list(predictions(defense, found, drawings))
+    lines = []
+    with counted("predicting", len(found)) as after_picture:
+        for line in predictions(defense, found, drawings):
+            lines.append(line)
+            after_picture(1)
     if as_json:
         typer.echo(json.dumps(to_object(model, defense, lines)))
     elif as_csv:
@@ -93,6 +104,8 @@ class Prediction:
 
 def expand(arguments: Sequence[str]) -> list[str]:
     """Files as they are; of a folder and of a pattern, every picture in it."""
+    if arguments.count(STDIN) > 1:
+        raise UsageError(f"Standard input is read once, but - is given {arguments.count(STDIN)} times. Give it once.")
     found: list[str] = []
     for argument in arguments:
         path = Path(argument)
@@ -122,13 +135,17 @@ def drawing_paths(out: Path, found: Sequence[str]) -> list[Path]:
 
 
 def predictions(defense: Defense, found: Sequence[str], drawings: Sequence[Path] | None) -> Iterator[Prediction]:
-    """The predictions in order, one batch of the network at a time. A file that cannot be read costs only itself."""
+    """The predictions in order, one batch of the network at a time. A file that cannot be read costs only itself.
+
+    Score maps are dropped once they are drawn: those of a large folder would not fit into memory.
+    """
     numbered = enumerate(found)
     while batch := list(islice(numbered, defense.batch_size)):
         framed, errors, files = {}, {}, {}
         for number, name in batch:
             files[number] = io.BytesIO(sys.stdin.buffer.read()) if name == STDIN else Path(name)
             try:
+                need_one(files[number])
                 framed[number] = frame_one(files[number], defense.framing)
             except UsageError as error:
                 errors[number] = f"{error} {ONE_PICTURE}" if name == STDIN else str(error)
@@ -143,7 +160,15 @@ def predictions(defense: Defense, found: Sequence[str], drawings: Sequence[Path]
                     draw(defense, files[number], answer, drawings[number])
                 except UsageError as error:  # the answer is worth more than its drawing
                     undrawn = str(error)
+            if answer is not None:
+                answer = replace(answer, scores=NO_SCORES)
             yield Prediction(name, answer, errors.get(number), undrawn)
+
+
+def need_one(file: Path | io.BytesIO) -> None:
+    """Refuse pictures one after another on standard input: the first would be read, and the others ignored."""
+    if isinstance(file, io.BytesIO) and JOINED.search(file.getvalue()) and SEVERAL_FRAMES not in file.getvalue():
+        raise UsageError("Standard input holds more than one picture.")
 
 
 def draw(defense: Defense, file: Path | io.BytesIO, answer: Answer, out: Path) -> None:

@@ -12,7 +12,7 @@ import typer
 from torch import Tensor
 
 from bagcert.cli.own_network import OwnNetwork, own_network
-from bagcert.cli.threats import MasksOption, PatchOption, against
+from bagcert.cli.threats import FalseAlertsOption, MasksOption, PatchOption, against
 from bagcert.data import FolderSettings, cifar10, load_dataset
 from bagcert.data.base import data_folder
 from bagcert.defense import load
@@ -51,6 +51,7 @@ def serve(
     patch: PatchOption = None,
     masks: MasksOption = None,
     rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
+    false_alerts: FalseAlertsOption = None,
     backend: Annotated[
         str, typer.Option(help="torch or onnx; onnx is faster, and proofs hold for its own arithmetic")
     ] = "torch",
@@ -75,7 +76,7 @@ def serve(
     if threads is not None:
         torch.set_num_threads(threads)
     with listen(host, port) as listening:  # first: connections wait while the model loads, instead of being refused
-        defense = against(load(model, network=own_network(network)), patch, masks, rule)
+        defense = against(load(model, network=own_network(network)), patch, masks, rule, false_alerts)
         defense.check()
         about = {"weights_sha256": str(defense.card["weights_sha256"]), "version": versions()["bagcert"]}
         served = Model(Path(model).name, defense, Program(backend, batch=defense.batch_size), about)

@@ -5,11 +5,10 @@ every threshold at once whether it does, so one pass over the validation split s
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,8 +18,9 @@ from bagcert.defense import Defense, model_folder
 from bagcert.errors import UsageError
 from bagcert.files import read_json, write_json
 from bagcert.rows.format import Evaluation
-from bagcert.rules import Detect, IntegerScores, find_rule
+from bagcert.rules import Detect, IntegerScores, Rule, find_rule
 from bagcert.scorers.weights import CONFIG
+from bagcert.threats import parse_threat
 
 BATCH = 96  # images
 
@@ -65,12 +65,34 @@ def choose(defense: Defense, source: Source, rate: Fraction) -> tuple[int, int]:
     return threshold_for(torch.cat(leads), rate), len(source)
 
 
-def find_threshold(card: Mapping[str, Any], entry: Evaluation, rate: str) -> Threshold | None:
-    """The threshold on a card; None if it has none for this patch, rule and rate."""
-    for found in card.get("alerts", []):
-        if (found["patch"], found["rule"], found["false_alerts"]) == (entry.patch, entry.rule, rate):
-            return Threshold(**found)
+def find_threshold(defense: Defense, rate: str) -> Threshold | None:
+    """The threshold on the card for the defense's threat and rule, and this rate; None if there is none."""
+    wanted, size = read_rate(rate), defense.threat.image_size
+    for found in (Threshold(**entry) for entry in defense.card.get("alerts", [])):
+        fits = (found.rule, read_rate(found.false_alerts)) == (defense.rule.written, wanted)
+        if fits and str(parse_threat(found.patch, size)) == str(defense.threat):
+            return found
     return None
+
+
+def need_alerts(rule: Rule) -> None:
+    """Refuse a rule that raises no alerts, and one that has a threshold already."""
+    rule.alerting(0)
+    if ":" in rule.written:
+        raise UsageError(f"Rule '{rule.written}' has a threshold already. Leave out --false-alerts, or the threshold.")
+
+
+def at_rate(defense: Defense, rate: str) -> Defense:
+    """The defense with alerts at this rate of false ones; the threshold must be on its card."""
+    need_alerts(defense.rule)
+    found = find_threshold(defense, rate)
+    if found is None:
+        patch, rule = defense.threat, defense.rule.written
+        raise UsageError(
+            f"The card has no threshold for {rate} false alerts, patch {patch} and rule {rule}. "
+            f"Run `bagcert certify` with --patch '{patch}' --rule {rule} --false-alerts {rate} first."
+        )
+    return defense.against(rule=defense.rule.alerting(found.above))
 
 
 def settled(
@@ -84,21 +106,20 @@ def settled(
 
     A network that was trained on its validation split raises too few alerts there.
     """
-    wanted, found = read_rate(rate), find_threshold(defense.card, entry, rate)
-    find_rule(entry.rule).alerting(0)  # refuses a rule without alerts
-    if ":" in entry.rule:
-        raise UsageError(f"Rule '{entry.rule}' has a threshold already. Leave out --false-alerts, or the threshold.")
+    wanted, rule = read_rate(rate), find_rule(entry.rule)
+    need_alerts(rule)
+    facing = defense.against(entry.patch, rule)
+    found = find_threshold(facing, rate)
     if found is None:
         if defense.card.get("validation", {}).get("trained_on"):
             raise UsageError(
                 f"No threshold for {rate} false alerts can be chosen on the validation split: the network was trained "
                 f"on it. Give one, as in --rule {entry.rule}:400."
             )
-        facing = defense.against(entry.patch, entry.rule)
         above, images = choose(facing, validation(), wanted)
         found = Threshold(entry.patch, entry.rule, rate, above, "validation", images)
         store_threshold(model_folder(model), found)
-    return Evaluation(entry.patch, find_rule(entry.rule).alerting(found.above).written)
+    return Evaluation(entry.patch, rule.alerting(found.above).written)
 
 
 def store_threshold(folder: Path, found: Threshold) -> None:

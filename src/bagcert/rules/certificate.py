@@ -58,6 +58,7 @@ class Certificate:
     detectable: Tensor | None = None  # bool [b]
     names: tuple[str, ...] = ()  # of the classes, if a defense made it
     drawn_by: Drawer | None = None  # draws the proof on a picture, if a defense made it
+    fingerprints: Tensor | None = None  # [b], of the images, if a defense made it: no other picture is drawn
 
     def answers(self) -> Tensor:
         """Abstain unless certified: the predicted class if it is proven, else ABSTAIN.
@@ -113,7 +114,8 @@ class Certificate:
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Every field that is there as a list with one entry per image, and the names of the classes if known."""
-        found = {name: getattr(self, name).tolist() for name in TENSORS if getattr(self, name) is not None}
+        told = (name for name in TENSORS if name != "fingerprints" and getattr(self, name) is not None)
+        found = {name: getattr(self, name).tolist() for name in told}
         return {"name": [self.names[number] for number in found["predicted"]], **found} if self.names else found
 
     def show(self, picture: Any) -> Any:
