@@ -21,6 +21,7 @@ MODULES = {
     "files": {"errors"},
     "config": {"errors"},
     "certify": {"errors", "threats", "rules"},
+    "shipped": {"errors"},
     "answers": {"errors", "pictures", "rules", "threats"},
     "showing": {"answers", "errors", "pictures", "threats"},
     "defense": {
@@ -34,6 +35,7 @@ MODULES = {
         "rules",
         "scorers",
         "attacks",
+        "shipped",
         "showing",
     },
     "defending": {"defense", "errors", "rules", "scorers", "threats"},

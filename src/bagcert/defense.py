@@ -23,6 +23,7 @@ from bagcert.rules.largest_square import largest_square, squares
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.requirements import check_images, check_names
 from bagcert.scorers.weights import CONFIG, load_scorer, read_card, save_scorer
+from bagcert.shipped import check_shipped
 from bagcert.showing import draw_answer, fingerprints, need_same, one_picture, own_pixels
 from bagcert.tensors import Images, Labels
 from bagcert.threats import Patch, Regions, Threat, parse_threat
@@ -260,6 +261,8 @@ def load(name: str | Path, device: str | torch.device | None = None, network: nn
     """
     folder = model_folder(name)
     scorer, found = load_scorer(folder, network)
+    if folder in shipped_models().values():
+        check_shipped(folder, found)
     scorer.to(find_device(device))
     try:
         return replace(

@@ -1,6 +1,7 @@
 """Shipped models: their files, their cards, and their certificates made again on this machine."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,15 @@ import bagcert
 from bagcert.config import write_config
 from bagcert.data import load_dataset
 from bagcert.defense import card, shipped_models
+from bagcert.errors import UsageError
+from bagcert.files import sha256
 from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Evaluation
 from bagcert.rows.shipping import card_table
 from bagcert.rules import IntegerScores, read_scores
+from bagcert.shipped import WEIGHTS_SHA256
 from bagcert.training.recipe import load_recipe
+from tests.rows.digit_runs import save_digit_run
 
 MODELS = shipped_models()
 IMAGES = {"cifar10": 32, "cifar10-small": 250, "cifar10-votes": 250}  # the first has eight times the arithmetic
@@ -26,6 +31,22 @@ def test_all_models_together_are_small() -> None:
     assert {"cifar10", "cifar10-small"} <= set(MODELS)
     weights = [folder / "weights.safetensors" for folder in MODELS.values()]
     assert sum(path.stat().st_size for path in weights) <= 24e6
+
+
+def test_the_table_of_digests_is_that_of_the_files() -> None:
+    files = {name: sha256((folder / "weights.safetensors").read_bytes()) for name, folder in MODELS.items()}
+    assert files == WEIGHTS_SHA256
+
+
+def test_other_weights_under_a_shipped_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a card that fits them: the digest beside the file proves nothing."""
+    forged = tmp_path / "cifar10-small"
+    shutil.copytree(save_digit_run(tmp_path / "run"), forged)
+    bagcert.load(forged)  # a folder of one's own
+    monkeypatch.setattr("bagcert.defense.shipped_models", lambda: {"cifar10-small": forged})
+    for name in ("cifar10-small", forged):
+        with pytest.raises(UsageError, match=r"are not those that this version ships\. Install bagcert again\."):
+            bagcert.load(name)
 
 
 @pytest.mark.slow

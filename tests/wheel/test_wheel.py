@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+
+from bagcert.files import sha256
 
 pytestmark = pytest.mark.full
 
@@ -92,6 +95,23 @@ def test_the_wheel_holds_the_product_and_nothing_else(built: Path, wheel: Path) 
     with tarfile.open(archive) as file:
         folders = {name.split("/")[1] for name in file.getnames() if name.count("/") > 1}
     assert folders == {"src"}
+
+
+def test_two_builds_give_the_same_bytes(built: Path, tmp_path: Path) -> None:
+    """From another folder, files of another time and mode, in another order: anyone can build what was released."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("README.md", "pyproject.toml", "LICENSE", ".gitignore"):
+        shutil.copyfile(ROOT / name, copy / name)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src", copy / "src", ignore=ignored, copy_function=shutil.copyfile)
+    for path in copy.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+        path.chmod(path.stat().st_mode ^ 0o020)
+    again = tmp_path / "again"
+    subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", again, copy], check=True)
+    digests = [{path.name: sha256(path.read_bytes()) for path in folder.iterdir()} for folder in (built, again)]
+    assert digests[0] == digests[1] and len(digests[0]) == 2
 
 
 def run_data(fresh: Installed) -> None:
