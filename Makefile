@@ -9,7 +9,7 @@ DEMO := .venv-demo
 # Two test processes on two cores: a second thread in each only makes them wait for each other (3x slower).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: test quick full lint bench mutants fuzz load demo peers compat clean
+.PHONY: test quick full lint site bench mutants fuzz load demo peers compat clean
 
 test: lint
 	$(PYTEST) --durations=15
@@ -26,6 +26,10 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The documentation as pages that work from a folder: open site/index.html. A broken link fails.
+site: $(READY)
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --quiet
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.certificates
@@ -79,4 +83,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(DEMO) .venv-compat-* .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants
+	rm -rf $(VENV) $(PEERS) $(DEMO) site .venv-compat-* .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants

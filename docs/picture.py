@@ -1,4 +1,4 @@
-"""The picture of the README: `python docs/picture.py` makes docs/picture.svg from the shipped model and images."""
+"""The pictures of README and guides: `python docs/picture.py` draws them from the shipped model and images."""
 
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from matplotlib.patches import Rectangle
 import bagcert
 from bagcert.data import load_dataset
 
-OUT = Path(__file__).parent / "picture.svg"
+OUT = Path(__file__).parent
+matplotlib.rcParams["svg.hashsalt"] = "bagcert"  # the same picture, the same file
 BLUE, RED = "#1f6feb", "#d1242f"
 
 
@@ -30,7 +31,8 @@ def main() -> None:
     for row, number in zip(axes, (proven, broken), strict=True):
         draw(row, defense, batch.images[number], number, certificate)
     figure.tight_layout()
-    figure.savefig(OUT, metadata={"Date": None})
+    figure.savefig(OUT / "picture.svg", metadata={"Date": None})
+    defense.show(batch.images[0]).savefig(OUT / "certificate.svg", metadata={"Date": None})
 
 
 def draw(
