@@ -49,7 +49,7 @@ class Part:
 
 def taught_loss(scores: Scores, labels: Labels, targets: Tensor, window: tuple[int, int]) -> Tensor:
     """As the package's loss `two-mask`, but for targets [b k] instead of labels; these still choose the masks."""
-    kept = greedy_mask(scores.detach(), labels, window)
+    kept = greedy_mask(scores.detach(), labels, window, TwoMaskLoss.masks)
     masked = (scores * kept).sum(dim=(2, 3)) / kept.sum(dim=(2, 3))
     plain = scores.mean(dim=(2, 3))
     return MASKED * F.cross_entropy(masked, targets) + (1 - MASKED) * F.cross_entropy(plain, targets)

@@ -9,6 +9,7 @@ from torch import Tensor
 from bagcert.threats import Footprint, Layer, parse_threat
 from bagcert.training.losses import (
     CrossEntropyLoss,
+    DetectLoss,
     IntervalLoss,
     Loss,
     MarginLoss,
@@ -48,9 +49,9 @@ def slow_lead(scores: Tensor, label: int, without: Cells) -> float:
     return min(leads)
 
 
-def slow_greedy(scores: Tensor, label: int, window: tuple[int, int]) -> Cells:
+def slow_greedy(scores: Tensor, label: int, window: tuple[int, int], masks: int) -> Cells:
     masked: Cells = set()
-    for _ in range(2):
+    for _ in range(masks):
         masked |= min(
             windows(window, (scores.shape[1], scores.shape[2])), key=lambda w: slow_lead(scores, label, masked | w)
         )
@@ -79,21 +80,24 @@ def test_one_hot_penalty_is_on_means() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("window", [(2, 3), (1, 1), (5, 6)])
-def test_two_mask(seed: int, window: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("kind", "masks"), [(DetectLoss, 1), (TwoMaskLoss, 2)])
+def test_cross_entropy_outside_the_worst_masks(
+    seed: int, window: tuple[int, int], kind: type[TwoMaskLoss], masks: int
+) -> None:
     scores, labels = sample(seed)
     logits = 4 * scores - 2
-    kept = greedy_mask(logits, labels, window)
+    kept = greedy_mask(logits, labels, window, masks)
     means = []
     for one, label, keeps in zip(logits, labels, kept, strict=True):
-        masked = slow_greedy(one, int(label), window)
+        masked = slow_greedy(one, int(label), window, masks)
         cells = {(row, column) for row, column in product(range(6), range(7)) if keeps[0, row, column] == 0}
         assert cells == masked
         left = [one[:, row, column] for row, column in product(range(6), range(7)) if (row, column) not in masked]
         means.append(torch.stack(left).mean(dim=0))
     masked_loss = torch.nn.functional.cross_entropy(torch.stack(means), labels, label_smoothing=0.1)
     plain_loss = torch.nn.functional.cross_entropy(logits.mean(dim=(2, 3)), labels, label_smoothing=0.1)
-    torch.testing.assert_close(TwoMaskLoss(window=window, smoothing=0.1)(logits, labels), masked_loss)
-    mixed = TwoMaskLoss(window=window, smoothing=0.1, weight=0.3)(logits, labels)
+    torch.testing.assert_close(kind(window=window, smoothing=0.1)(logits, labels), masked_loss)
+    mixed = kind(window=window, smoothing=0.1, weight=0.3)(logits, labels)
     torch.testing.assert_close(mixed, 0.3 * masked_loss + 0.7 * plain_loss)
 
 
@@ -124,6 +128,7 @@ def test_two_masks_over_everything_leave_a_finite_loss() -> None:
 LOSSES: list[Loss] = [
     MarginLoss(margin=0.05, one_hot=1.0),
     TwoMaskLoss(window=(2, 3), smoothing=0.1, weight=0.7),
+    DetectLoss(window=(2, 3), smoothing=0.1, weight=0.7),
     MaskedLoss(window=(2, 3)),
     CrossEntropyLoss(),
     IntervalLoss(),

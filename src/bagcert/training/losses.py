@@ -93,17 +93,29 @@ class TwoMaskLoss(WindowLoss):
     """
 
     name: ClassVar[str] = "two-mask"
+    masks: ClassVar[int] = 2  # at once
     smoothing: Annotated[float, Key("label smoothing", 0, 1)] = 0.0
     weight: Annotated[float, Key("share of the masked loss; the rest is the plain cross-entropy", 0, 1)] = 1.0
 
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
-        kept = greedy_mask(scores.detach(), labels, self.window)  # b 1 i j
+        kept = greedy_mask(scores.detach(), labels, self.window, self.masks)  # b 1 i j
         means = (scores * kept).sum(dim=(2, 3)) / kept.sum(dim=(2, 3)).clamp(min=1)  # b k
         loss = F.cross_entropy(means, labels, label_smoothing=self.smoothing)
         if self.weight < 1:
             plain = F.cross_entropy(scores.mean(dim=(2, 3)), labels, label_smoothing=self.smoothing)
             loss = self.weight * loss + (1 - self.weight) * plain
         return loss
+
+
+@dataclass(frozen=True)
+class DetectLoss(TwoMaskLoss):
+    """Cross-entropy of the mean scores that one mask leaves, the one that hurts the true class most.
+
+    For the rule `detect`, whose certificate requires that the class leads under every single mask.
+    """
+
+    name: ClassVar[str] = "detect"
+    masks: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
@@ -150,7 +162,7 @@ class IntervalLoss(Loss):
 
 
 LOSSES: dict[str, type[Loss]] = {
-    kind.name: kind for kind in (MarginLoss, TwoMaskLoss, MaskedLoss, CrossEntropyLoss, IntervalLoss)
+    kind.name: kind for kind in (MarginLoss, TwoMaskLoss, DetectLoss, MaskedLoss, CrossEntropyLoss, IntervalLoss)
 }
 
 
@@ -165,10 +177,10 @@ def lead_of(sums: Tensor, labels: Labels) -> Tensor:
 
 
 @torch.no_grad()
-def greedy_mask(scores: Scores, labels: Labels, window: tuple[int, int]) -> Tensor:
-    """1 outside the two worst windows, 0 inside: [b 1 i j]."""
+def greedy_mask(scores: Scores, labels: Labels, window: tuple[int, int], masks: int) -> Tensor:
+    """1 outside so many windows, the worst one after the other; 0 inside: [b 1 i j]."""
     kept = torch.ones_like(scores[:, :1])
-    for _ in range(2):
+    for _ in range(masks):
         left = scores * kept
         outside = left.sum(dim=(2, 3))[:, :, None] - box_sums(left, window).flatten(2)  # b k n
         worst = lead_of(outside, labels).argmin(dim=1)
