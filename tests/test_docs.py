@@ -114,6 +114,7 @@ GUIDES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
     "quickstart.md": nothing,
     "reading-a-certificate.md": nothing,
     "rows.md": stored_rows,
+    "several-answers.md": readers_images,
     "threats.md": nothing,
     "your-network.md": own_network_file,
     "your-pictures.md": photos,

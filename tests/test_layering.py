@@ -22,6 +22,7 @@ MODULES = {
     "config": {"errors"},
     "certify": {"errors", "threats", "rules"},
     "shipped": {"errors"},
+    "several_answers": {"certify", "rules", "threats"},
     "answers": {"errors", "pictures", "rules", "threats"},
     "showing": {"answers", "errors", "pictures", "threats"},
     "defense": {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bagcert.rules import Monotone as Monotone
     from bagcert.rules import TwoMask as TwoMask
     from bagcert.scorers.wrapped import wrap as wrap
+    from bagcert.several_answers import certify_top as certify_top
     from bagcert.threats import Footprint as Footprint
     from bagcert.threats import Layer as Layer
 
@@ -42,6 +43,7 @@ HOMES = {
     "UsageError": "bagcert.errors",
     "certified_size": "bagcert.certify",
     "certify_scores": "bagcert.certify",
+    "certify_top": "bagcert.several_answers",
     "defend": "bagcert.defending",
     "load": "bagcert.defense",
     "wrap": "bagcert.scorers.wrapped",

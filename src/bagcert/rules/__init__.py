@@ -11,6 +11,7 @@ from bagcert.rules.monotone import Monotone, capped_sum, trimmed_sum, weighted_s
 from bagcert.rules.rule import Rule
 from bagcert.rules.scores import Bounds, IntegerScores, read_scores
 from bagcert.rules.sums import EveryRegion, LargestRegion
+from bagcert.rules.top_classes import TopClasses
 from bagcert.rules.two_mask import TwoMask
 from bagcert.rules.unanimous import Unanimous
 
@@ -72,6 +73,7 @@ __all__ = [
     "Masked",
     "Monotone",
     "Rule",
+    "TopClasses",
     "TwoMask",
     "Unanimous",
     "capped_sum",

@@ -22,6 +22,7 @@ from bagcert.rules.masking_rule import (
 from bagcert.rules.pairs import floors, weakest_pair, weakest_second
 from bagcert.rules.rule import rivals_only
 from bagcert.rules.scores import IntegerScores
+from bagcert.rules.top_classes import TopClasses, top_classes
 from bagcert.rules.totals import outside, sums
 from bagcert.threats import Regions
 
@@ -92,6 +93,17 @@ class TwoMask(MaskingRule):
         leads = torch.full_like(least, torch.iinfo(least.dtype).max)[:, None].repeat(1, scores.values.shape[1], 1)
         leads[torch.arange(len(leads), device=leads.device), rival] = least
         return leads
+
+    @torch.no_grad()
+    def certify_top(self, scores: IntegerScores, best: int, regions: Regions) -> TopClasses:
+        """The classes that are among the `best` ones, as a set that may be larger: `bagcert.rules.top_classes`."""
+        regions = self._fitting(scores, regions)
+        masks = self.masks_for(regions)
+        if masks.count > 1:
+            raise UsageError("Sets of classes are proven against one patch, not two at once. Give another threat.")
+        covers = needed_cover(regions, masks)
+        found = [top_classes(part, best, masks, covers) for part in self._parts(scores, regions)]
+        return TopClasses(torch.cat([each.members for each in found]), torch.cat([each.proven for each in found]))
 
     def _predict(self, scores: IntegerScores, regions: Regions) -> Tensor:
         masks = self.masks_for(regions)
