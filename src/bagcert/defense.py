@@ -18,7 +18,7 @@ from bagcert.errors import UsageError, unknown_name
 from bagcert.pictures import Framing, OwnPixels
 from bagcert.pictures.sources import OneFile, Picture, Pictures, frame_pictures, is_one
 from bagcert.program import BATCH_SIZE, Program, find_device, full_batches, versions
-from bagcert.rules import Certificate, IntegerScores, Rule, TopClasses, TwoMask, find_rule, read_scores
+from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
 from bagcert.rules.largest_square import largest_square, squares
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.requirements import check_images, check_names
@@ -185,11 +185,6 @@ class Defense:
     def certify_integers(self, scores: IntegerScores, exact: bool = True) -> Certificate:
         """Like `certify`, from scores of this network: one forward pass serves many defenses."""
         return self.rule.certify(scores, self.regions, exact)
-
-    def certify_top(self, pictures: Pictures, best: int) -> TopClasses:
-        """The classes among the `best` ones by two masks, and which of them no patch takes out: as `certify_top`."""
-        pairs = TwoMask(self.rule.masks_for(self.regions))
-        return pairs.certify_top(self.scores(self.images(pictures)), best, self.regions)
 
     def answers(self, scores: IntegerScores, originals: Sequence[Size]) -> list[Answer]:
         """What is proven about pictures of these heights and widths, from the scores of their images."""

@@ -152,14 +152,14 @@ def test_few_of_many_classes_decide(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.equal(few.members, every.members) and torch.equal(few.proven, every.proven)
 
 
-def test_a_defense_gives_the_sets_of_its_scores() -> None:
-    defense = bagcert.load("cifar10-votes").against("10x10", "every-region")
-    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    found, scores = defense.certify_top(images, 2), defense.scores(images)
-    same = bagcert.certify_top(scores, 2, "10x10", footprint=defense.scorer.footprint)
-    assert torch.equal(found.members, same.members) and torch.equal(found.proven, same.proven)
-    again = bagcert.certify_top(scores.values, 2, "10x10", defense.scorer.footprint.receptive_field)
-    assert torch.equal(again.members, same.members) and torch.equal(again.proven, same.proven)
+def test_scores_of_a_defense_and_of_ones_own() -> None:
+    maps = random_maps(960, 8, 4, (6, 6), (0, 1))
+    own = read_scores(maps, (0, 1))  # as `Defense.scores` makes them
+    found = bagcert.certify_top(own, 2, "2x2", footprint=Footprint.centered(3, 1, (6, 6), (6, 6)))
+    again = bagcert.certify_top(maps, 2, "2x2", 3)
+    assert torch.equal(again.members, found.members) and torch.equal(again.proven, found.proven)
+    with pytest.raises(UsageError, match="do not say what they see"):
+        bagcert.certify_top(own, 2)
 
 
 def test_what_is_refused() -> None:
