@@ -19,10 +19,11 @@ from bagcert.audit import audit
 from bagcert.audit.audit import NO_CURE
 from bagcert.audit.report import to_object
 from bagcert.data import load_dataset
-from bagcert.defense import card, load, shipped_models
+from bagcert.defense import load
 from bagcert.errors import first_line
 from bagcert.files import read_json, write_atomically
 from bagcert.program import Program
+from bagcert.stored_models import card, shipped_models
 from bagcert.tensors import Images
 from studies.common.commands import call
 from studies.common.results import BENCHMARKS, ROOT, provenance, write_results

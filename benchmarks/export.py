@@ -30,12 +30,13 @@ from torch import Tensor
 import bagcert
 from bagcert.audit.backends import prepare
 from bagcert.data import load_dataset
-from bagcert.defense import Defense, card
+from bagcert.defense import Defense
 from bagcert.files import read_json, write_atomically
 from bagcert.onnx.export import export_defense
 from bagcert.onnx.guard import GuardBand
 from bagcert.program import Program
 from bagcert.rules import read_scores
+from bagcert.stored_models import card
 from studies.common.commands import call
 from studies.common.results import BENCHMARKS, ROOT, provenance, write_results
 from studies.common.tables import Lines, put_table

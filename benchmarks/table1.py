@@ -17,10 +17,11 @@ import torch
 import typer
 
 from bagcert.data import load_dataset
-from bagcert.defense import Defense, load, shipped_models
+from bagcert.defense import Defense, load
 from bagcert.program import usual_device
 from bagcert.rows.prover import one_thread
 from bagcert.scorers.residual import CIFAR_KERNELS, ResidualConfig, ResidualScorer
+from bagcert.stored_models import shipped_models
 from studies.common.commands import call
 from studies.common.results import BENCHMARKS, provenance, write_results
 from studies.common.timing import BATCH, measured

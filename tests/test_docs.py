@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from bagcert.cli.main import COMMANDS, command
-from bagcert.defense import shipped_models
+from bagcert.stored_models import shipped_models
 from studies.common.commands import listed
 from tests.cli.calling import call
 

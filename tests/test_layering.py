@@ -25,6 +25,7 @@ MODULES = {
     "several_answers": {"certify", "rules", "threats"},
     "answers": {"errors", "pictures", "rules", "threats"},
     "showing": {"answers", "errors", "pictures", "threats"},
+    "stored_models": {"errors", "scorers"},
     "defense": {
         "answers",
         "errors",
@@ -38,6 +39,7 @@ MODULES = {
         "attacks",
         "shipped",
         "showing",
+        "stored_models",
     },
     "defending": {"defense", "errors", "rules", "scorers", "threats"},
 }

@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 import bagcert
-from bagcert.defense import Defense, shipped_models
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.scorers.steps import score_step
 from bagcert.scorers.weights import CONFIG
+from bagcert.stored_models import shipped_models
 from bagcert.threats import Footprint
 from tests.cli.calling import call
 

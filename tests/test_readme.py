@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bagcert.config import apply_override
-from bagcert.defense import card, shipped_models
 from bagcert.rows.accuracy import accuracies
 from bagcert.rows.certified import read_rows
+from bagcert.stored_models import card, shipped_models
 from studies.common.results import RESULTS
 from studies.rivals.results import standings
 

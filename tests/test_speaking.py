@@ -10,11 +10,11 @@ from PIL import Image
 from torch import nn
 
 import bagcert
-from bagcert.defense import shipped_models
 from bagcert.errors import UsageError
 from bagcert.pictures.panels import Panels
 from bagcert.rows.certified import read_rows
 from bagcert.rules import Certificate
+from bagcert.stored_models import shipped_models
 from bagcert.threats import parse_threat
 
 NAMES = ("cat", "dog", "<b>ship</b>")

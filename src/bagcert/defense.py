@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from importlib import resources
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, overload
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from bagcert.answers import Answer, proof_of
 from bagcert.attacks import Attacked, AttackSettings, attack
-from bagcert.errors import UsageError, unknown_name
+from bagcert.errors import UsageError
 from bagcert.pictures import Framing, OwnPixels
 from bagcert.pictures.sources import OneFile, Picture, Pictures, frame_pictures, is_one
 from bagcert.program import BATCH_SIZE, Program, find_device, full_batches, versions
@@ -22,9 +21,12 @@ from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scor
 from bagcert.rules.largest_square import largest_square, squares
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.requirements import check_images, check_names
-from bagcert.scorers.weights import CONFIG, load_scorer, read_card, save_scorer
+from bagcert.scorers.weights import load_scorer, save_scorer
 from bagcert.shipped import check_shipped
 from bagcert.showing import draw_answer, fingerprints, need_same, one_picture, own_pixels
+from bagcert.stored_models import card as card
+from bagcert.stored_models import model_folder as model_folder
+from bagcert.stored_models import shipped_models as shipped_models
 from bagcert.tensors import Images, Labels
 from bagcert.threats import Patch, Regions, Threat, parse_threat
 from bagcert.threats.threat import Size
@@ -265,35 +267,9 @@ def load(name: str | Path, device: str | torch.device | None = None, network: nn
         check_shipped(folder, found)
     scorer.to(find_device(device))
     try:
-        return replace(
-            Defense.build(scorer, found["rule"], found["patch"], found["classes"], card=found), name=folder.name
-        )
+        built = Defense.build(scorer, found["rule"], found["patch"], found["classes"], card=found)
+        return replace(built, name=folder.name)
     except (KeyError, TypeError) as error:
         raise UsageError(
             f"Rule, patch or classes in config.json are missing or wrong ({error}). Copy the model again."
         ) from error
-
-
-def model_folder(name: str | Path) -> Path:
-    """The folder of a model: a path, or the name of a shipped one."""
-    if not isinstance(name, str | Path):
-        raise UsageError(
-            f"A model must be a name or a folder, but is {name!r:.60}. Known: {', '.join(shipped_models())}."
-        )
-    if Path(name).is_dir():
-        return Path(name)
-    models = shipped_models()
-    if str(name) not in models:
-        raise unknown_name("model or run folder", str(name), models)
-    return models[str(name)]
-
-
-def shipped_models() -> dict[str, Path]:
-    """The folders of the models that come with the package, by name."""
-    with resources.as_file(resources.files("bagcert") / "models") as folder:
-        return {config.parent.name: config.parent for config in sorted(folder.glob(f"*/{CONFIG}"))}
-
-
-def card(name: str | Path) -> dict[str, Any]:
-    """What is known about a model, without its weights: recipe, seed, device, data, and its accuracies."""
-    return read_card(model_folder(name))

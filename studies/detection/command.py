@@ -14,10 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bagcert.defense import model_folder, shipped_models
 from bagcert.files import write_atomically
 from bagcert.report.tables import percent
 from bagcert.rows.thresholds import Threshold, store_threshold
+from bagcert.stored_models import model_folder, shipped_models
 from studies.common.results import RESULTS, ROOT, provenance, write_results
 from studies.common.subject import Subject
 from studies.common.tables import Lines, put_table

@@ -8,11 +8,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from bagcert.attacks import Attacked
-from bagcert.defense import Defense, card, load
+from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
 from bagcert.pictures.panels import outline, reach
 from bagcert.report.drawing import PALETTE, Picture, picture
 from bagcert.rows.header import fitting_dataset
+from bagcert.stored_models import card
 from studies.figures.plan import MAIN_PATCH
 from studies.figures.stored_results import Drawn, Stock
 

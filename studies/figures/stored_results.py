@@ -6,11 +6,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from bagcert.defense import card, shipped_models
 from bagcert.report.drawing import Picture
 from bagcert.rows.attacked import AttackRows, read_attack_rows
 from bagcert.rows.certified import Rows, read_rows
 from bagcert.rows.shipping import ROWS
+from bagcert.stored_models import card, shipped_models
 from studies.figures import plan
 from studies.figures.plan import Curve, ScoreRun, SweepModel
 

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from bagcert.attacks import AttackSettings
-from bagcert.defense import card
 from bagcert.program import usual_device
 from bagcert.rows.format import Evaluation
 from bagcert.rules import EveryRegion
 from bagcert.rules.totals import sums
+from bagcert.stored_models import card
 from bagcert.training.loop import RunOptions
 from bagcert.training.recipe import load_recipe
 from bagcert.training.run import RunFolder

@@ -8,11 +8,11 @@ A table stands between `<!-- NAME -->` and `<!-- /NAME -->`. A cell that has not
 from collections.abc import Callable
 from typing import Any
 
-from bagcert.defense import card, shipped_models
 from bagcert.files import read_json, write_atomically
 from bagcert.report.tables import attack_table, percent
 from bagcert.rows.format import Evaluation
 from bagcert.scorers.residual import CIFAR_KERNELS
+from bagcert.stored_models import card, shipped_models
 from studies.common.results import BENCHMARKS, RESULTS, ROOT
 from studies.common.tables import Lines, put_table
 from studies.figures.plan import (

@@ -21,9 +21,10 @@ import typer
 from torch import Tensor
 
 from bagcert.data import load_dataset
-from bagcert.defense import Defense, card, load
+from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
 from bagcert.scorers.ablation import AblationScorer
+from bagcert.stored_models import card
 from studies.common.results import provenance, write_results
 from studies.rivals.tie_rules import TIE_RULES, added_by_ties
 

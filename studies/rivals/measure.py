@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bagcert.defense import Defense, card, shipped_models
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.rows.format import Evaluation
+from bagcert.stored_models import card, shipped_models
 from bagcert.training.run import RunFolder
 from studies.common.subject import Subject, one_precision
 from studies.common.timing import BATCH, measured

@@ -4,12 +4,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bagcert.defense import card, shipped_models
 from bagcert.errors import UsageError
 from bagcert.rows.accuracy import Accuracies
 from bagcert.rows.attacked import AttackRows, read_attack_rows
 from bagcert.rows.certified import Rows, read_rows
 from bagcert.rows.format import Evaluation
+from bagcert.stored_models import card, shipped_models
 from studies.figures.plan import bound_rows
 from studies.figures.stored_results import shipped_rows
 from studies.rivals.costs import Cost, read_cost

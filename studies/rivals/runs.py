@@ -6,10 +6,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from bagcert.defense import card
 from bagcert.errors import unknown_name
 from bagcert.files import read_json, read_tensors, write_atomically
 from bagcert.scorers.weights import kind_of, load_scorer
+from bagcert.stored_models import card
 from bagcert.training.loop import RunOptions
 from bagcert.training.recipe import Recipe, load_recipe
 from bagcert.training.run import RunFolder, save_run

@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from bagcert.attacks import AttackSettings
-from bagcert.defense import card, shipped_models
 from bagcert.rows.format import Evaluation
+from bagcert.stored_models import card, shipped_models
 from studies.common.results import RESULTS
 from studies.common.subject import Subject
 from studies.figures.plan import (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bagcert.defense import card, shipped_models
+from bagcert.stored_models import card, shipped_models
 from benchmarks import audits
 
 

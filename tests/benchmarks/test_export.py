@@ -2,7 +2,7 @@
 
 import json
 
-from bagcert.defense import card
+from bagcert.stored_models import card
 from benchmarks import export
 
 

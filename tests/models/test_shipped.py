@@ -10,7 +10,6 @@ import torch
 import bagcert
 from bagcert.config import write_config
 from bagcert.data import load_dataset
-from bagcert.defense import card, shipped_models
 from bagcert.errors import UsageError
 from bagcert.files import sha256
 from bagcert.rows.certified import read_rows
@@ -18,6 +17,7 @@ from bagcert.rows.format import Evaluation
 from bagcert.rows.shipping import card_table
 from bagcert.rules import IntegerScores, read_scores
 from bagcert.shipped import WEIGHTS_SHA256
+from bagcert.stored_models import card, shipped_models
 from bagcert.training.recipe import load_recipe
 from tests.rows.digit_runs import save_digit_run
 
@@ -43,7 +43,8 @@ def test_other_weights_under_a_shipped_name_are_refused(tmp_path: Path, monkeypa
     forged = tmp_path / "cifar10-small"
     shutil.copytree(save_digit_run(tmp_path / "run"), forged)
     bagcert.load(forged)  # a folder of one's own
-    monkeypatch.setattr("bagcert.defense.shipped_models", lambda: {"cifar10-small": forged})
+    for module in ("defense", "stored_models"):
+        monkeypatch.setattr(f"bagcert.{module}.shipped_models", lambda: {"cifar10-small": forged})
     for name in ("cifar10-small", forged):
         with pytest.raises(UsageError, match=r"are not those that this version ships\. Install bagcert again\."):
             bagcert.load(name)

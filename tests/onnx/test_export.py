@@ -16,13 +16,14 @@ from torch import Tensor, nn
 
 import bagcert
 from bagcert.data import load_dataset
-from bagcert.defense import Defense, card
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.onnx.export import OUTPUTS, export_defense
 from bagcert.onnx.guard import GuardBand
 from bagcert.onnx.network import Scored, network_model
 from bagcert.rules import IntegerScores, read_scores
 from bagcert.scorers.ablation import AblationConfig
+from bagcert.stored_models import card
 from tests.cli.calling import call
 from tests.onnx.conftest import pictures, small_defense
 from tests.onnx.running import outputs_of

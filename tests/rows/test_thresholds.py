@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bagcert
-from bagcert.defense import card
 from bagcert.errors import UsageError
 from bagcert.files import read_json, write_json
 from bagcert.rows.certified import read_rows
@@ -23,6 +22,7 @@ from bagcert.rows.thresholds import (
     store_threshold,
     threshold_for,
 )
+from bagcert.stored_models import card
 from tests.cli.calling import call
 from tests.rows.digit_runs import DIGITS, save_digit_run
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from bagcert.cli.main import COMMANDS, command
-from bagcert.defense import Defense, card
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.rows.format import AttackRecord, Evaluation, meta_path, read_meta
 from bagcert.rules import read_scores
 from bagcert.scorers.ablation import AblationConfig
+from bagcert.stored_models import card
 from studies.common.commands import listed
 from studies.common.results import RESULTS
 from studies.rivals import tables

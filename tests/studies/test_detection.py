@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import bagcert
-from bagcert.defense import card
 from bagcert.rows.accuracy import accuracies
+from bagcert.stored_models import card
 from studies.common.results import ROOT
 from studies.common.tables import markdown, place_of
 from studies.detection import command

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bagcert.defense import card, shipped_models
 from bagcert.rows.accuracy import accuracies
 from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Evaluation
+from bagcert.stored_models import card, shipped_models
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = {

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from bagcert.cli.main import COMMANDS, command
-from bagcert.defense import card
+from bagcert.stored_models import card
 from studies.common.commands import listed
 from studies.common.results import RESULTS, ROOT
 from studies.figures.stored_results import Stock

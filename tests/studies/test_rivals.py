@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bagcert.attacks import AttackSettings
-from bagcert.defense import card, load
+from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.rows.attacked import read_attack_rows
 from bagcert.rows.format import Evaluation
@@ -19,6 +19,7 @@ from bagcert.scorers.cleanser import CleanserConfig
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.interval import IntervalConfig
 from bagcert.scorers.residual import ResidualConfig
+from bagcert.stored_models import card
 from bagcert.training.loop import RunOptions
 from bagcert.training.recipe import Recipe
 from studies.rivals import run as rivals

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from bagcert.defense import card
 from bagcert.rows.attacked import read_attack_rows
 from bagcert.rows.certified import read_rows
 from bagcert.scorers.weights import load_scorer
+from bagcert.stored_models import card
 from bagcert.training.run import RunFolder, save_run
 from studies.common.results import RESULTS
 from studies.figures.plan import bound_rows, shape_rows

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bagcert.cli.output import show_card
-from bagcert.defense import card, shipped_models
+from bagcert.stored_models import card, shipped_models
 
 
 def models(

@@ -7,9 +7,9 @@ import typer
 
 from bagcert.cli.output import counted, show_card
 from bagcert.data import load_dataset
-from bagcert.defense import card
 from bagcert.program import find_device
 from bagcert.rows.shipping import ship as ship_run
+from bagcert.stored_models import card
 
 
 def ship(

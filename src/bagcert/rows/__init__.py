@@ -1,5 +1,6 @@
 """Rows: what was certified or attacked, one record per image and evaluation. Reports and
 the verifier only read them.
 
-May import: attacks, config, data, defense, distributed, errors, files, program, rules, scorers, threats.
+May import: attacks, config, data, defense, distributed, errors, files, program, rules, scorers,
+stored_models, threats.
 """

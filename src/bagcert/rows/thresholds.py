@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from bagcert.data import Source
-from bagcert.defense import Defense, model_folder
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.files import read_json, write_json
 from bagcert.rows.format import Evaluation
 from bagcert.rules import Detect, IntegerScores, Rule, find_rule
 from bagcert.scorers.weights import CONFIG
+from bagcert.stored_models import model_folder
 from bagcert.threats import parse_threat
 
 BATCH = 96  # images

@@ -1,6 +1,7 @@
 """Recipes, losses and optimizers, and the training loop, which resumes after any interruption.
 
-May import: config, data, defense, distributed, errors, files, pictures, program, scorers, tensors, threats.
+May import: config, data, defense, distributed, errors, files, pictures, program, scorers,
+stored_models, tensors, threats.
 """
 
 from bagcert.training.loop import RunOptions, train

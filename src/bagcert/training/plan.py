@@ -10,10 +10,10 @@ from bagcert.config import write_config
 from bagcert.data.base import VALIDATION_SHARE
 from bagcert.data.catalog import NATIVE_SIZES
 from bagcert.data.look import Look, look_at
-from bagcert.defense import model_folder
 from bagcert.pictures import Framing
 from bagcert.scorers.weights import DEFAULT_NETWORK, load_scorer
 from bagcert.scorers.wrapped import OwnConfig
+from bagcert.stored_models import model_folder
 from bagcert.threats import parse_threat
 from bagcert.training.recipe import DataConfig, Recipe, read_recipe, recipe_table, resolve
 

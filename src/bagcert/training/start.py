@@ -2,10 +2,10 @@
 
 from torch import nn
 
-from bagcert.defense import model_folder
 from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.weights import load_scorer
+from bagcert.stored_models import model_folder
 
 HEAD, POSITIONS = "head", "positions"
 
