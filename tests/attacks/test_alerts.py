@@ -14,7 +14,12 @@ from bagcert.threats import Footprint, Regions, parse_threat
 from tests.attacks.test_soundness import HARD, NAMES
 
 pytestmark = pytest.mark.slow
-RULES = [(Detect(), "1x1"), (Detect(), "2x2"), (Detect(6), "2x2"), (TwoMask(alert_above=3), "2x2")]
+RULES = [
+    (Detect(), "1x1"),
+    (Detect(), "2x2"),
+    (Detect(6), "2x2"),
+    (TwoMask(alert_above=3), "2x2"),
+]
 
 
 @pytest.mark.parametrize(("rule", "patch"), RULES, ids=lambda value: getattr(value, "written", str(value)))
@@ -38,6 +43,21 @@ def test_detectable_answers_stand_or_alert(
     open_to = ~(clean.detectable | clean.certified | clean.alert)
     if above:  # with a threshold of 0 hardly any image is neither detectable nor alerted
         assert int(fooled[open_to].sum()) >= 1
+
+
+@pytest.mark.parametrize("rule", [Detect(4), TwoMask(alert_above=4)], ids=lambda rule: rule.written)
+def test_two_patches_at_once(rule: Rule, votes: ResidualScorer, digits: Batch) -> None:
+    """Detectable answers stand or alert; of the others some fall, without an alert and to two pixels at most."""
+    images = digits.images[:25]
+    result = Defense.build(votes, rule, "2*1x1", NAMES).attack(images, None, HARD)  # type: ignore[arg-type]
+    clean = result.certificate
+    assert clean.detectable is not None and clean.alert is not None and not bool(result.unsound.any())
+    assert int(clean.detectable.sum()) >= 3
+    fooled = result.attacked != clean.predicted
+    assert int(fooled[~clean.alert].sum()) >= 1
+    assert int((result.images != images).any(dim=1).flatten(1).sum(dim=1).max()) == 2
+    after = Defense.build(votes, rule, "2*1x1", NAMES).certify(result.images)
+    assert after.alert is not None and not bool((fooled & after.alert).any())
 
 
 def scorer_unit(scorer: ResidualScorer) -> int:

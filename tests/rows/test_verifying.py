@@ -124,15 +124,25 @@ SEVERAL = ("2*1x1", "2of1x2,2x1", "2*disk:2@upper")
 
 @pytest.mark.parametrize("step", ["heaviside", "logits"])
 def test_several_patches_hold(tmp_path: Path, step: str) -> None:
-    rules = ("two-mask",) if step == "logits" else ("two-mask", "every-region", "largest-region")
-    entries = [Evaluation(patch, rule) for patch in SEVERAL for rule in rules]
-    entries += [Evaluation("4*1x1", rule) for rule in rules[1:]]
+    sums = () if step == "logits" else ("every-region", "largest-region")
+    entries = [Evaluation(patch, rule) for patch in SEVERAL for rule in ("two-mask", "detect", *sums)]
+    entries += [Evaluation("2*1x1", rule) for rule in ("two-mask:3", "detect:3")]
+    entries += [Evaluation("4*1x1", rule) for rule in sums]
     path = rows_of(save_digit_run(tmp_path / "run", step, "two-mask"), entries, images=12)
     assert verify_rows(path).problems == []
     for entry in entries:
         edit_lines(path, lambda line: line.update(certified=not line["certified"]), image=5, **asdict(entry))
     found = [problem.words for problem in verify_rows(path).problems if problem.image == 5]
     assert all(any(words.startswith(f"{each.patch} {each.rule}: ") for words in found) for each in entries)
+    outcomes = {(line["alert"], line["detectable"]) for line in lines_of(path) if "alert" in line}
+    assert step == "heaviside" or len(outcomes) > 1
+    edit_lines(path, lambda line: "alert" in line and line.update(alert=not line["alert"]), image=6)
+    edit_lines(path, lambda line: "alert" in line and line.update(detectable=not line["detectable"]), image=7)
+    problems = verify_rows(path).problems
+    for image, field in ((6, "alert"), (7, "detectable")):
+        told = [problem.words for problem in problems if problem.image == image]
+        wanted = [each for each in entries if each.rule not in ("two-mask", *sums)]
+        assert all(any(each.startswith(f"{entry.patch} {entry.rule}: {field}") for each in told) for entry in wanted)
 
 
 def test_several_patches_and_other_rules_are_refused(rows: Path) -> None:

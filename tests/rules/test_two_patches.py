@@ -269,11 +269,6 @@ def test_rectangles_and_masks_give_the_same() -> None:
         assert torch.equal(one.predicted, two.predicted)
 
 
-def test_alerts_are_about_one_patch() -> None:
-    with pytest.raises(UsageError, match=r"Rule 'two-mask' raises alerts about one patch, not two at once\. Leave out"):
-        certify_scores(torch.zeros(1, 2, 3, 3, dtype=torch.int32), "2*1x1", 1, rule=TwoMask(alert_above=0))
-
-
 def test_masks_for_two_patches_certify_smaller_threats_and_those_for_one_refuse_two() -> None:
     maps = random_maps(0, 40, 2, (1, 12), (0, 1))
     scores, footprint = read_scores(maps), Footprint.identity((1, 12))
@@ -294,7 +289,7 @@ def test_masks_for_two_patches_certify_smaller_threats_and_those_for_one_refuse_
     ("rule", "patch", "count"),
     [
         (Masked(), "2*1x1", 2),
-        (Detect(), "2*1x1", 2),
+        (Detect(), "3*1x1", 3),
         (Monotone(trimmed_sum(1)), "2*1x1", 2),
         (Unanimous(), "2*1x1", 2),
         (TwoMask(), "3*1x1", 3),

@@ -127,11 +127,20 @@ class TwoMaskGoal(Goal):
     @torch.no_grad()
     def refreshed(self, scores: Scores, kept: Tensor) -> "TwoMaskGoal":
         aim = self.aim.select(kept)
-        delta = own(scores, aim.predicted) - own(scores, aim.rival(scores.sum(dim=(2, 3))))
-        left, second = second_masks(delta, self.masks, self.masks)
-        best = left.topk(min(PAIRS, len(self.masks)), dim=1).indices  # n q
-        taken = self.masks.masks(best.flatten()) | self.masks.masks(second.gather(1, best).flatten())
-        return TwoMaskGoal(aim, self.masks, (~taken).to(scores.dtype).view(*best.shape, *taken.shape[1:]))
+        left, second = second_masks(ahead(aim, scores), self.masks, self.masks)
+        return TwoMaskGoal(aim, self.masks, outside_best(left, second, self.masks).to(scores.dtype))
+
+
+def ahead(aim: Aim, scores: Scores) -> Tensor:
+    """Δ of the predicted class over the target or the closest rival, [n i j]."""
+    return own(scores, aim.predicted) - own(scores, aim.rival(scores.sum(dim=(2, 3))))
+
+
+def outside_best(left: Tensor, second: Tensor, masks: Regions) -> Tensor:
+    """What the best pairs do not take, [n q i j]; given what each first mask and its second one leave, two [n m]."""
+    best = left.topk(min(PAIRS, len(masks)), dim=1).indices
+    taken = masks.masks(best.flatten()) | masks.masks(second.gather(1, best).flatten())
+    return (~taken).view(*best.shape, *taken.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +151,15 @@ class AlertGoal(Goal):
 
     Here c is the target or the closest rival. The first term brings c to the front, the second keeps every other class
     from leading it by more than t outside any mask.
+
+    Against two patches at once the masks are unions of two. All of them are too many to differentiate: at every test
+    the first masks that betray c most, each with the second one that does, are picked from the scores as they are.
     """
 
     goal: SumGoal | TwoMaskGoal
     masks: Regions
     above: int
+    kept: Tensor | None = None  # of unions, float32 [n q i j]: 1 outside those that betray c most
 
     @property
     def every(self) -> int:  # type: ignore[override]
@@ -154,13 +167,21 @@ class AlertGoal(Goal):
 
     def losses(self, scores: Scores) -> Tensor:
         aim, totals = self.goal.aim, scores.sum(dim=(2, 3))
-        outside = totals[:, :, None] - self.masks.sums(scores)  # n k m
+        if self.kept is None:
+            outside = totals[:, :, None] - self.masks.sums(scores)  # n k m
+        else:
+            outside = torch.einsum("nkij,nqij->nkq", scores, self.kept)
         behind = outside - own(outside, aim.rival(totals))[:, None]
         cells = scores.shape[2] * scores.shape[3]
         return torch.maximum(self.goal.losses(scores), (behind.flatten(1).amax(dim=1) - self.above / aim.unit) / cells)
 
+    @torch.no_grad()
     def refreshed(self, scores: Scores, kept: Tensor) -> "AlertGoal":
-        return replace(self, goal=self.goal.refreshed(scores, kept))
+        goal = self.goal.refreshed(scores, kept)
+        if self.masks.count == 1:
+            return replace(self, goal=goal)
+        least, second = second_masks(-ahead(goal.aim, scores), self.masks, self.masks)
+        return replace(self, goal=goal, kept=outside_best(-least, second, self.masks).to(scores.dtype))
 
 
 def others(totals: Tensor, classes: Tensor) -> Tensor:
@@ -198,14 +219,13 @@ def against_masked(rule: Masked, aim: Aim, regions: Regions) -> Goal:
 def against_two_mask(rule: TwoMask, aim: Aim, regions: Regions) -> Goal:
     """Of two patches at once, by the plain sums, which answer where no class is consistent."""
     masks = rule.masks_for(regions)
-    if masks.count == 2:
-        return SumGoal(aim, every=10)
-    goal = TwoMaskGoal(aim, masks)
+    goal: TwoMaskGoal | SumGoal = TwoMaskGoal(aim, masks) if masks.count == 1 else SumGoal(aim, every=10)
     return goal if rule.alert_above is None else AlertGoal(goal, masks, rule.alert_above)
 
 
 def against_detect(rule: Detect, aim: Aim, regions: Regions) -> Goal:
-    return AlertGoal(SumGoal(aim), rule.masks_for(regions), rule.alert_above)
+    masks = rule.masks_for(regions)
+    return AlertGoal(SumGoal(aim, every=1 if masks.count == 1 else 10), masks, rule.alert_above)
 
 
 GOALS: dict[str, Callable[[Any, Aim, Regions], Goal]] = {

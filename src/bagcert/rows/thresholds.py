@@ -18,7 +18,8 @@ from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.files import read_json, write_json
 from bagcert.rows.format import Evaluation
-from bagcert.rules import Detect, IntegerScores, Rule, find_rule
+from bagcert.rules import IntegerScores, Rule, find_rule
+from bagcert.rules.alerts import least_lead
 from bagcert.scorers.weights import CONFIG
 from bagcert.stored_models import model_folder
 from bagcert.threats import parse_threat
@@ -47,9 +48,8 @@ def read_rate(text: str) -> Fraction:
 
 def alert_leads(defense: Defense, scores: IntegerScores) -> Tensor:
     """The least lead of each prediction outside any mask, int64 [b]: an alert above t is raised if it is below -t."""
-    predicted = defense.rule.predict(scores, defense.regions)
-    masks = defense.rule.masks_for(defense.regions)
-    return Detect().leads(scores, predicted, masks).amin(dim=(1, 2))
+    regions = defense.regions.to(scores.values.device)
+    return least_lead(scores.values, defense.rule.predict(scores, regions), defense.rule.masks_for(regions)).long()
 
 
 def threshold_for(leads: Tensor, rate: Fraction) -> int:

@@ -12,8 +12,12 @@ Proof. Let the patch sit at l, with R(l) inside mask m. Outside m all scores are
 class by more than t, whatever the patch holds. If the attacked prediction is c ≠ ŷ, then outside m another class than
 the predicted one, ŷ, leads it by more than t. That raises the alert.
 
+Against two patches at once the same holds with the union M of any two masks in place of m, also of one mask twice. The
+patches sit at l1 and l2, with R(l1) and R(l2) inside two masks; outside their union all scores are clean, and the proof
+goes on as above. Of all unions only the one that leaves least is looked for (`bagcert.rules.pairs`): it decides both.
+
 Masks built for a larger threat prove a smaller one if each of its regions lies inside some mask m for which the
-condition holds, by the same proof.
+condition holds, by the same proof. With masks for two patches at once, every smaller threat is proven if that one is.
 
 Nothing says that there will be no alert: an attacker can always provoke an alert. Since t >= 0, an image that meets the
 condition for all masks raises none. Of an alerted image no answer is used, so it is never called detectable. A larger t
@@ -29,7 +33,12 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
+from bagcert.rules.certificate import own
+from bagcert.rules.pairs import Weakest, weakest_pair
 from bagcert.rules.rule import rivals_only
+from bagcert.rules.scores import IntegerScores
+from bagcert.rules.totals import outside
+from bagcert.threats import Regions
 
 MOST = 2**53  # no sum of scores is larger
 
@@ -57,6 +66,22 @@ def find_alerts(seen: Tensor, sure: Tensor, above: int, covers: Tensor | None) -
     above = min(above, torch.iinfo(seen.dtype).max)
     raised = (seen < -above).any(dim=1)
     return Alerts(raised, (held_leads(sure, covers)[0] > above).all(dim=1) & ~raised)
+
+
+def find_pair_alerts(scores: IntegerScores, predicted: Tensor, masks: Regions, above: int) -> tuple[Alerts, Weakest]:
+    """Alerts about two patches at once, and the union of two masks that leaves least of the lead, of all there are."""
+    seen = sure = weakest_pair(own(scores.values, predicted)[:, None] - scores.values, predicted, masks)
+    if scores.guarded:
+        sure = weakest_pair(own(scores.low, predicted)[:, None] - scores.high, predicted, masks)
+    return find_alerts(seen.left[:, None], sure.left[:, None], above, None), sure
+
+
+def least_lead(values: Tensor, predicted: Tensor, masks: Regions) -> Tensor:
+    """The least lead of each prediction outside any mask or union, [b]; an alert above t is raised below -t."""
+    if masks.count == 2:
+        return weakest_pair(own(values, predicted)[:, None] - values, predicted, masks).left
+    remaining = outside(values, masks)
+    return least_over_rivals(own(remaining, predicted)[:, None] - remaining, predicted).amin(dim=1)
 
 
 def held_leads(under: Tensor, covers: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -6,9 +6,10 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from bagcert.rules.alerts import find_alerts, held_leads, least_over_rivals, need_threshold
+from bagcert.rules.alerts import find_alerts, find_pair_alerts, held_leads, least_over_rivals, need_threshold
 from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.masking_rule import MaskingRule, heaviest_mask, needed_cover
+from bagcert.rules.pairs import pair_leads
 from bagcert.rules.rule import rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.totals import outside, sums
@@ -27,6 +28,9 @@ class Detect(MaskingRule):
 
     `two-mask` implies this certificate for t = 0: a pair may hold the same mask twice.
 
+    Against two patches at once the masks are the unions of two. Then the condition for t = 0 is the one by which
+    `two-mask` certifies one patch.
+
     >>> import torch, bagcert
     >>> votes = torch.zeros(1, 3, 8, 8, dtype=torch.int)
     >>> votes[0, 2] = 1  # every position votes for class 2
@@ -38,6 +42,7 @@ class Detect(MaskingRule):
     alert_above: int = 0
     masks: Regions | None = None
     name: ClassVar[str] = "detect"
+    patches: ClassVar[int] = 2
     detects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -51,7 +56,10 @@ class Detect(MaskingRule):
         return certificate.detectable
 
     def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
-        """What is left of Σ Δ outside the region above the threshold."""
+        """What is left of Σ Δ outside the region, or it and any second one, above the threshold."""
+        masks = self.masks_for(regions)
+        if masks.count == 2:
+            return pair_leads(scores, classes, regions, masks, rival, self.alert_above)
         leads = own(outside(scores.low, regions), classes)[:, None] - outside(scores.high, regions)
         return rivals_only(leads.long() - self.alert_above, classes)
 
@@ -62,6 +70,8 @@ class Detect(MaskingRule):
         masks = self.masks_for(regions)
         covers = needed_cover(regions, masks)
         predicted = self._predict(scores, regions)
+        if masks.count == 2:
+            return self._certify_pairs(scores, predicted, masks, exact)
         remaining = outside(scores.values, masks)  # b k n
         leads = own(remaining, predicted)[:, None] - remaining
         seen = sure = least_over_rivals(leads, predicted)
@@ -71,6 +81,21 @@ class Detect(MaskingRule):
         raised, detectable = find_alerts(seen, sure, self.alert_above, covers)
         found = Certificate(predicted, torch.zeros_like(raised), alert=raised, detectable=detectable)
         return replace(found, **self._weakest(leads, sure, raised, regions, covers)) if exact else found
+
+    def _certify_pairs(self, scores: IntegerScores, predicted: Tensor, masks: Regions, exact: bool) -> Certificate:
+        alerts, weakest = find_pair_alerts(scores, predicted, masks, self.alert_above)
+        found = Certificate(
+            predicted, torch.zeros_like(alerts.raised), alert=alerts.raised, detectable=alerts.detectable
+        )
+        if not exact:
+            return found
+        return replace(
+            found,
+            lead=weakest.left.long() - self.alert_above,
+            weakest_region=masks.placements[weakest.first],
+            second_region=masks.placements[weakest.second],
+            weakest_class=weakest.rival,
+        )
 
     def _weakest(
         self, leads: Tensor, sure: Tensor, raised: Tensor, regions: Regions, covers: Tensor | None
@@ -94,7 +119,7 @@ class Detect(MaskingRule):
         scores, trails p, by its lowest, by more than t outside every mask. So it neither raises the alert nor stands in
         the way of a proof. But the lead over it may be the least one: if the lead is asked for, all stay.
         """
-        if exact:
+        if exact or self.masks_for(regions).count == 2:
             return None
         plain = self._predict(scores, regions)
         floor = sums(own(scores.low, plain)) - heaviest_mask(scores, plain, self.masks_for(regions)) - self.alert_above

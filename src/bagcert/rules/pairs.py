@@ -1,12 +1,25 @@
 """The weakest of all pairs of masks: no more than a few masked copies of a map are held at a time."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from bagcert.rules.masking_rule import least_pairs, outside_pairs, pieces
+from bagcert.rules.certificate import own
+from bagcert.rules.masking_rule import least_pairs, outside_pairs, pieces, second_masks
 from bagcert.rules.rule import rivals_only
+from bagcert.rules.scores import IntegerScores
 from bagcert.rules.totals import outside
 from bagcert.threats import Regions
+
+
+class Weakest(NamedTuple):
+    """Of each image, the least sum outside two masks over all rivals; both masks and the rival: each [b]."""
+
+    left: Tensor
+    first: Tensor
+    second: Tensor
+    rival: Tensor
 
 
 def floors(maps: Tensor, left: Tensor, masks: Regions) -> Tensor:
@@ -14,11 +27,10 @@ def floors(maps: Tensor, left: Tensor, masks: Regions) -> Tensor:
     return left - masks.sums(maps.clamp(min=0)).amax(dim=-1, keepdim=True)
 
 
-def weakest_pair(maps: Tensor, classes: Tensor, masks: Regions) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def weakest_pair(maps: Tensor, classes: Tensor, masks: Regions) -> Weakest:
     """Of maps [b k i j], the least sum outside two masks over all rivals of each image's class.
 
-    Returns that sum, both masks and the rival, each [b]. One greedy pair per image bounds the answer, so most first
-    masks need no search.
+    One greedy pair per image bounds the answer, so most first masks need no search.
     """
     everyone, count = torch.arange(len(maps), device=maps.device), maps.shape[1]
     left = rivals_only(outside(maps, masks), classes)
@@ -32,7 +44,7 @@ def weakest_pair(maps: Tensor, classes: Tensor, masks: Regions) -> tuple[Tensor,
     under = under.flatten().scatter_reduce(0, image * len(masks) + first, least, "amin").view_as(under)
     first = under.argmin(dim=1)
     least, second, rival = weakest_second(maps, classes, first, masks)
-    return least, first, second, rival
+    return Weakest(least, first, second, rival)
 
 
 def weakest_second(maps: Tensor, classes: Tensor, first: Tensor, masks: Regions) -> tuple[Tensor, Tensor, Tensor]:
@@ -42,3 +54,21 @@ def weakest_second(maps: Tensor, classes: Tensor, first: Tensor, masks: Regions)
         left[part] = outside_pairs(maps[part], first[part], masks)
     least, pair = rivals_only(left, classes).flatten(1).min(dim=1)
     return least, pair % len(masks), pair // len(masks)
+
+
+def pair_leads(
+    scores: IntegerScores, classes: Tensor, regions: Regions, masks: Regions, rival: Tensor | None, above: int = 0
+) -> Tensor:
+    """The least Σ Δ outside each region and any second mask, less `above`, int64 [b k n].
+
+    The class's own entries are out of the way; if one `rival` of each image is given, those of the others are too, and
+    it takes a k-th of the time.
+    """
+    if rival is None:
+        delta = own(scores.low, classes)[:, None] - scores.high
+        least = second_masks(delta.flatten(0, 1), regions, masks)[0].long() - above
+        return rivals_only(least.view(*delta.shape[:2], -1), classes)
+    least = second_masks(own(scores.low, classes) - own(scores.high, rival), regions, masks)[0].long() - above
+    leads = torch.full_like(least, torch.iinfo(least.dtype).max)[:, None].repeat(1, scores.values.shape[1], 1)
+    leads[torch.arange(len(leads), device=leads.device), rival] = least
+    return leads

@@ -6,9 +6,8 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from bagcert.errors import UsageError
 from bagcert.rules import two_patches
-from bagcert.rules.alerts import find_alerts, least_over_rivals, need_threshold
+from bagcert.rules.alerts import find_alerts, find_pair_alerts, least_over_rivals, need_threshold
 from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.masking_rule import (
     MaskingRule,
@@ -17,9 +16,8 @@ from bagcert.rules.masking_rule import (
     needed_cover,
     outside_pairs,
     pieces,
-    second_masks,
 )
-from bagcert.rules.pairs import floors, weakest_pair, weakest_second
+from bagcert.rules.pairs import floors, pair_leads, weakest_pair, weakest_second
 from bagcert.rules.rule import rivals_only
 from bagcert.rules.scores import IntegerScores
 from bagcert.rules.top_classes import TopClasses, top_classes
@@ -55,6 +53,7 @@ class TwoMask(MaskingRule):
 
     With `alert_above` it raises alerts as well (`bagcert.rules.alerts`). They change neither class nor certificate. A
     certified image raises none under its own masks: a pair may hold the same mask twice, so ŷ wins under every one.
+    Against two patches f(M) > 0 says that ŷ wins outside every union M.
 
     >>> import torch, bagcert
     >>> votes = torch.zeros(1, 3, 8, 8, dtype=torch.int)
@@ -74,25 +73,12 @@ class TwoMask(MaskingRule):
     def alerting(self, above: int) -> "TwoMask":
         return replace(self, alert_above=above)
 
-    def need_patches(self, regions: Regions) -> None:
-        super().need_patches(regions)
-        if self.alert_above is not None and self.masks_for(regions).count > 1:
-            raise UsageError("Rule 'two-mask' raises alerts about one patch, not two at once. Leave out the threshold.")
-
     def leads(self, scores: IntegerScores, classes: Tensor, regions: Regions, rival: Tensor | None = None) -> Tensor:
         """The least Σ Δ outside the region and any second mask; of one `rival` alone in a k-th of the time.
 
         Against two patches these are the two, and what more masks could take is left out.
         """
-        masks = self.masks_for(regions)
-        if rival is None:
-            delta = own(scores.low, classes)[:, None] - scores.high
-            least = second_masks(delta.flatten(0, 1), regions, masks)[0]
-            return rivals_only(least.view(*delta.shape[:2], -1), classes)
-        least = second_masks(own(scores.low, classes) - own(scores.high, rival), regions, masks)[0]
-        leads = torch.full_like(least, torch.iinfo(least.dtype).max)[:, None].repeat(1, scores.values.shape[1], 1)
-        leads[torch.arange(len(leads), device=leads.device), rival] = least
-        return leads
+        return pair_leads(scores, classes, regions, self.masks_for(regions), rival)
 
     @torch.no_grad()
     def certify_top(self, scores: IntegerScores, best: int, regions: Regions) -> TopClasses:
@@ -116,7 +102,11 @@ class TwoMask(MaskingRule):
         covers = needed_cover(regions, masks)
         if masks.count == 2:
             predicted = two_patches.consistent_class(scores.values, masks)
-            return two_patches.certificate(scores, predicted, masks, exact)
+            found = two_patches.certificate(scores, predicted, masks, exact)
+            if self.alert_above is None:
+                return found
+            raised, detectable = find_pair_alerts(scores, predicted, masks, self.alert_above)[0]
+            return replace(found, alert=raised, detectable=detectable)
         remaining = outside(scores.values, masks)  # b k n
         predicted = consistent_class(scores.values, remaining, masks)
         if scores.guarded:

@@ -31,7 +31,7 @@ def checker_for(header: dict[str, Any], patch: str, rule: str, masks: Masks = NO
             f"Only '{', '.join(VIEW_CONDITIONS)}' is for views, and it is for nothing else."
         )
     count = patches_at_once(patch)[0]
-    if count > (1 if views or colon else CONDITIONS[name].patches):
+    if count > (1 if views else CONDITIONS[name].patches):
         raise UsageError(
             f"Rule '{rule}' in the rows cannot be verified for {count} patches at once. Certify by another."
         )

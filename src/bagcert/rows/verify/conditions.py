@@ -12,7 +12,13 @@ import numpy as np
 
 from bagcert.rows.verify.painted import Flags
 from bagcert.rows.verify.reach import Floats, Reach
-from bagcert.rows.verify.several import largest_reach, lead_of_sums, lead_of_unions, unions_consistent
+from bagcert.rows.verify.several import (
+    largest_reach,
+    lead_of_sums,
+    lead_of_unions,
+    leads_outside_pairs,
+    unions_consistent,
+)
 
 Bounds = tuple[int, int]  # of the scores
 AT_ONCE = 2**22  # scores of masked copies held at a time
@@ -99,15 +105,25 @@ def two_mask(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: B
 def with_alerts(finding: Finding, scores: Floats, claimed: int, reach: Reach, masks: Reach, above: int) -> Finding:
     """The finding with the alert: outside some mask another class leads the claimed one by more than `above`.
 
-    Detectable: each region lies inside a mask outside which the claimed class leads all others by more than that.
+    Detectable: each region lies inside a mask outside which the claimed class leads all others by more than that. With
+    masks for two patches at once, unions of two masks take the place of one, and it must lead outside all of them.
     """
+    if masks.count == 2:
+        least = leads_outside_pairs(scores, claimed, masks).min()
+        return replace(finding, alert=bool(least < -above), detectable=bool(least > above))
     leads = single_leads(scores, claimed, masks)
     alert = bool((leads < -above).any())
     return replace(finding, alert=alert, detectable=not alert and covered(reach, masks, leads > above))
 
 
 def detect(scores: Floats, claimed: int, reach: Reach, masks: Reach, bounds: Bounds, above: int = 0) -> Finding:
-    """Plain sums, one mask at a time; the lead counts from the threshold, and an alert leaves the least of all."""
+    """Plain sums, one mask at a time; the lead counts from the threshold, and an alert leaves the least of all.
+
+    With masks for two patches at once, unions of two masks take the place of one.
+    """
+    if masks.count == 2:
+        least = int(leads_outside_pairs(scores, claimed, masks).min())
+        return Finding(int(totals(scores).argmax()), least - above)
     leads = single_leads(scores, claimed, masks)
     alert = bool((leads < -above).any())
     held = np.where(reach.within(masks), leads, -np.inf).max(axis=1)
@@ -156,6 +172,6 @@ CONDITIONS = {
     "every-region": Condition(every_region, patches=9),
     "masked": Condition(masked, masks=True),
     "two-mask": Condition(two_mask, masks=True, patches=2, alerts=True),
-    "detect": Condition(detect, masks=True, alerts=True, detects=True),
+    "detect": Condition(detect, masks=True, patches=2, alerts=True, detects=True),
 }
 VIEW_CONDITIONS = {"unanimous": unanimous}

@@ -32,6 +32,13 @@ def lead_of_sums(scores: Floats, claimed: int, reach: Reach, width: int) -> int:
     return int((delta.sum(axis=(1, 2)) - most).min())
 
 
+def leads_outside_pairs(scores: Floats, claimed: int, masks: Reach) -> Floats:
+    """The least lead of the claimed class over any other outside each first mask and any second one, [n]."""
+    delta = scores[claimed] - np.delete(scores, claimed, axis=0)  # rivals i j
+    rests = (delta * ~first for first in masks.masks())
+    return np.array([(rest.sum(axis=(1, 2)) - masks.inside(rest).max(axis=1)).min() for rest in rests])
+
+
 def unions(masks: Reach, cells: int) -> "list[Flags]":
     """Every union of two masks once, as bool [q i j], in pieces of so many cells or less."""
     each = masks.masks()
