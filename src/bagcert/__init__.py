@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bagcert.rules import Monotone as Monotone
     from bagcert.rules import TwoMask as TwoMask
     from bagcert.scorers.wrapped import wrap as wrap
+    from bagcert.several_answers import certify_labels as certify_labels
+    from bagcert.several_answers import certify_segmentation as certify_segmentation
     from bagcert.several_answers import certify_top as certify_top
     from bagcert.threats import Footprint as Footprint
     from bagcert.threats import Layer as Layer
@@ -42,7 +44,9 @@ HOMES = {
     "TwoMask": "bagcert.rules",
     "UsageError": "bagcert.errors",
     "certified_size": "bagcert.certify",
+    "certify_labels": "bagcert.several_answers",
     "certify_scores": "bagcert.certify",
+    "certify_segmentation": "bagcert.several_answers",
     "certify_top": "bagcert.several_answers",
     "defend": "bagcert.defending",
     "load": "bagcert.defense",

@@ -1,0 +1,80 @@
+"""A class for every position: every patch of small worlds reaches the bound, and none goes below."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import bagcert
+from bagcert.errors import UsageError
+from bagcert.rules import read_scores
+from bagcert.rules.segmentation import segment
+from bagcert.threats import Footprint, parse_threat
+from tests.rules import slow
+from tests.rules.test_alerts import centered, every_attack
+from tests.rules.test_oracle import SETTINGS, random_maps
+from tests.rules.test_properties import cases
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", range(len(SETTINGS)))
+def test_the_bound_is_the_worst_of_all_patches(setting: int) -> None:
+    """Every placement and content over the alphabet, from the definition."""
+    grid, _, _, classes, values = SETTINGS[setting]
+    regions, maps = centered(setting), random_maps(1000 + setting, 8, classes, grid, values)
+    labels = torch.randint(0, classes, (8, *grid), generator=torch.Generator().manual_seed(setting))
+    found = segment(read_scores(maps, None), labels, regions)
+    for number, scores in enumerate(maps):
+        cells = slow.cells(scores.tolist())
+        best = [
+            [slow.first_best([int(level) for level in scores[:, i, j]]) for j in range(grid[1])] for i in range(grid[0])
+        ]
+        assert found.predicted[number].tolist() == best
+        assert int(found.right[number].sum()) == sum(best[i][j] == int(labels[number, i, j]) for i, j in cells)
+        attacks = torch.cat([every_attack(scores, region, values) for region in regions.masks()])
+        survived = (attacks.argmax(dim=1) == labels[number]).flatten(1).sum(dim=1)
+        assert int(survived.min()) == int(found.surviving[number])
+
+
+@given(cases(high=2), st.sampled_from([0, 1]), st.integers(0, 2**31))
+def test_what_must_hold_on_any_map(case: tuple[Tensor, Footprint, str], slack: int, seed: int) -> None:
+    """Any scores at the weakest place, any change inside the band elsewhere."""
+    scores, footprint, patch = case
+    regions = footprint.regions(parse_threat(patch, footprint.image_size)).maximal()
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, scores.shape[1], (len(scores), *footprint.grid), generator=draw)
+    found = segment(read_scores(scores, None, slack=slack), labels, regions)
+    right = found.right.flatten(1).sum(dim=1)
+    assert bool((found.surviving <= right).all()) and bool((found.surviving >= right - regions.sizes.max()).all())
+    noise = torch.randint(-slack, slack + 1, scores.shape, generator=draw)
+    places = torch.randint(0, len(regions), (len(scores),), generator=draw)
+    weakest = torch.tensor([regions.placements.tolist().index(place) for place in found.weakest_region.tolist()])
+    for chosen in (places, weakest):
+        taken = regions.masks(chosen)[:, None]
+        changed = torch.where(taken, torch.randint(0, 9, scores.shape, generator=draw), scores + noise)
+        after = (changed.argmax(dim=1) == labels).flatten(1).sum(dim=1)
+        assert bool((after >= found.surviving).all())
+
+
+def test_two_patches_take_at_most_twice_as_much() -> None:
+    maps, labels = random_maps(1100, 6, 2, (1, 7), (0, 1)), torch.zeros(6, 1, 7, dtype=torch.int64)
+    two = bagcert.certify_segmentation(maps, labels, "2*1x1", 3)
+    regions = Footprint.centered(3, 1, (1, 7), (1, 7)).regions(parse_threat("1x1", (1, 7))).maximal()
+    for number, scores in enumerate(maps):
+        for first in regions.masks():
+            for second in regions.masks():
+                worst = scores.masked_fill(first | second, 0)
+                worst[1] = worst[1].masked_fill(first | second, 1)
+                assert int((worst.argmax(dim=0) == 0).sum()) >= int(two.surviving[number])
+
+
+def test_what_is_refused() -> None:
+    maps = random_maps(1200, 2, 3, (6, 6), (0, 1))
+    for labels in (torch.zeros(2, 6, 5).long(), torch.zeros(2, 6, 6), torch.zeros(2, 6, 6).bool()):
+        with pytest.raises(UsageError, match="whole numbers of shape"):
+            bagcert.certify_segmentation(maps, labels, "1x1", 1)
+    for label in (-1, 3):
+        with pytest.raises(UsageError, match=r"0\.\.2"):
+            bagcert.certify_segmentation(maps, torch.full((2, 6, 6), label), "1x1", 1)
+    assert len(bagcert.certify_segmentation(maps[:0], torch.zeros(0, 6, 6).long(), "1x1", 1)) == 0
