@@ -6,6 +6,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from bagcert.errors import UsageError
 from bagcert.rules import two_patches
 from bagcert.rules.alerts import find_alerts, find_pair_alerts, least_over_rivals, need_threshold
 from bagcert.rules.certificate import Certificate, own
