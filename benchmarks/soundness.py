@@ -5,10 +5,16 @@
 
     python -m benchmarks.soundness cifar10-small --rule detect     (detectable images: the attack must avoid the alert)
 
+    python -m benchmarks.soundness --million --store DIR           (a million patches on the shipped models, for a GPU)
+
 Certified test images of a model, several patch shapes and rules. The network's own scores go through `two-mask`, its
 votes (logit at least 0) through every rule; a network that votes has no other scores. Each image is attacked at its
 weakest placements, from its own pixels and from random ones. A run is one descent. If a certified class changes, the
 exit code is 1.
+
+`--million` paints proven images of all shipped models, under every rule on their cards, with descents and with patches
+that cost nothing (`benchmarks.million`). It can be stopped and called again with the same DIR, or in several processes,
+each with its --part; --minutes ends it in time.
 """
 
 import json
@@ -25,6 +31,8 @@ from bagcert.data import Source, load_dataset
 from bagcert.program import usual_device
 from bagcert.rules import find_rule, rules_for
 from bagcert.scorers.residual import ResidualScorer
+from benchmarks.million.command import Sitting, run
+from benchmarks.million.plan import SLICES
 from studies.common.commands import call
 from studies.common.results import BENCHMARKS, provenance, write_results
 
@@ -87,8 +95,21 @@ def main(
     rule: Annotated[str | None, typer.Option(help="this one only, on the model's own scores, such as detect")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
     out: Annotated[Path | None, typer.Option(help="the counts, as JSON; results/soundness-MODEL.json")] = None,
+    million: Annotated[bool, typer.Option("--million", help="all shipped models, in units that are stored")] = False,
+    store: Annotated[Path, typer.Option(help="where the units of a million are kept")] = Path("million"),
+    part: Annotated[int | None, typer.Option(help="of the million: 1, 2 or 3", min=1, max=SLICES)] = None,
+    minutes: Annotated[float, typer.Option(help="after which a million stops, to go on later")] = 60.0,
+    share: Annotated[float, typer.Option(help="of each unit of a million, for a rehearsal", max=1.0)] = 1.0,
 ) -> None:
     """Attack certified images and count the classes that change."""
+    if million:
+        sitting = Sitting(store, usual_device(), steps, share, data_dir)
+        found = run(sitting, range(SLICES) if part is None else [part - 1], minutes)
+        counts = f"{found['pictures']:,} attacked pictures, {found['verdicts']:,} verdicts"
+        print(f"{counts}, {len(found['broken'])} broke a proof; {found['units_left']} units left")
+        head = provenance("benchmarks.soundness", ["--million", "--steps", steps], sitting.device)
+        write_results(out or BENCHMARKS / "million.json", head, found)
+        raise typer.Exit(1 if found["broken"] else 0)
     plain = bagcert.load(model, usual_device())
     source = load_dataset(plain.card["data"]["name"], data_dir).split("test")
     settings = AttackSettings(steps=steps, places=4, restarts=2)

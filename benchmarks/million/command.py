@@ -1,0 +1,233 @@
+"""Run the units of the plan, store what each found at once, and add up what all sittings found."""
+
+import hashlib
+import io
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import bagcert
+from bagcert.data import load_dataset
+from bagcert.defense import card, shipped_models
+from bagcert.files import write_atomically
+from bagcert.rules import IntegerScores, read_scores
+from bagcert.tensors import Images
+from benchmarks.million.patches import STEP_SIZE, Painted, cheap, descents
+from benchmarks.million.plan import CHEAP, CONTROL, DESCENTS, EACH, LARGEST, Case, Unit, all_units, rules_of
+from benchmarks.million.world import Slice, World
+
+STREAMS = 4  # batches of 16 leave most of a large GPU idle, so several run at once
+Record = dict[str, Any]
+
+
+@dataclass
+class Sitting:
+    """What one process holds: models, slices and worlds that it has met, and where it stores what it finds."""
+
+    folder: Path
+    device: torch.device
+    steps: int
+    share: float  # of each unit, for a rehearsal
+    data_dir: Path | None = None
+    images: int = 1000  # test images of a slice
+    models: dict[str, bagcert.Defense] = field(default_factory=dict)
+    slices: dict[tuple[str, int], Slice] = field(default_factory=dict)
+    worlds: dict[tuple[Case, int], World] = field(default_factory=dict)
+
+    def shared(self, count: int) -> int:
+        return max(4, round(count * self.share))
+
+    def model(self, name: str) -> bagcert.Defense:
+        if name not in self.models:
+            self.models[name] = bagcert.load(name, self.device)
+        return self.models[name]
+
+    def slice(self, model: str, number: int) -> Slice:
+        if (model, number) not in self.slices:
+            defense, count = self.model(model), max(32, round(self.images * self.share))
+            source = load_dataset(defense.card["data"]["name"], self.data_dir).split("test")
+            batch = next(source.batches(count, "cpu", start=number))
+            images = batch.images.to(self.device)
+            scores = whole_scores(defense, images)
+            self.slices[model, number] = Slice(images, batch.labels.to(self.device), batch.index, scores)
+        return self.slices[model, number]
+
+    def world(self, case: Case, number: int) -> World:
+        if (case, number) not in self.worlds:
+            defense = self.model(case.model).against(case.patch, case.rule)
+            self.worlds[case, number] = World(defense, self.slice(case.model, number))
+        return self.worlds[case, number]
+
+    def rivals(self, case: Case, number: int) -> dict[str, World]:
+        """The worlds of all rules of the case's model, against its patch: one pass gives an answer to each."""
+        rules = rules_of(case.model, case.patch)
+        return {rule: self.world(Case(case.model, case.patch, rule), number) for rule in rules}
+
+    def won(self, case: Case, number: int) -> Images:
+        """The patches that changed the class of unproven images of this slice, whatever the rule."""
+        cases = (Case(case.model, case.patch, rule) for rule in rules_of(case.model, case.patch))
+        units = (Unit(each, CONTROL, number, number) for each in cases)
+        paths = [path for path in map(self.won_path, units) if path.exists()]
+        return torch.from_numpy(np.concatenate([np.load(path) for path in paths])) if paths else torch.empty(0)
+
+    def won_path(self, unit: Unit) -> Path:
+        return self.folder / f"won-{unit.name.replace('/', '-')}.npy"
+
+
+def whole_scores(defense: bagcert.Defense, images: Images) -> IntegerScores:
+    """What `defense.scores` returns, with several of its batches on the GPU at once: the certified program itself."""
+    if images.device.type != "cuda":
+        return defense.scores(images)
+    parts = images.split(16 * defense.batch_size)  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in range(STREAMS)]  # type: ignore[no-untyped-call]
+
+    def scored(number: int) -> Tensor:
+        with torch.cuda.stream(streams[number % STREAMS]):
+            return defense.scores(parts[number]).values
+
+    with ThreadPoolExecutor(STREAMS) as pool:
+        found = list(pool.map(scored, range(len(parts))))
+    torch.cuda.synchronize()
+    return read_scores(torch.cat(found), defense.scorer.step.bounds)
+
+
+def run_unit(sitting: Sitting, unit: Unit) -> Record:
+    """Attack, ask the certified program about every attacked image, and say what came of it."""
+    begun = time.perf_counter()
+    world, count = sitting.world(unit.case, unit.slice), sitting.shared(EACH[unit.kind])
+    draw = torch.Generator().manual_seed(unit.seed)
+    record: Record = {"unit": unit.name, "seed": unit.seed, "slice": unit.slice}
+    if unit.kind == CONTROL:
+        record |= control(sitting, unit, world, count, draw)
+    elif not world.proven.any():
+        record |= {"pictures": 0, "verdicts": {}, "broken": [], "sha256": ""}
+    elif unit.kind == DESCENTS:
+        record |= attack(sitting, unit, descents(world, world.proven, count, sitting.steps, draw))
+    else:
+        record |= attack(sitting, unit, cheap(world, world.proven, count, sitting.won(unit.case, unit.slice), draw))
+    return record | {"seconds": round(time.perf_counter() - begun, 2)}
+
+
+def attack(sitting: Sitting, unit: Unit, painted: Painted) -> Record:
+    """Every rule that has a proof of the clean image must answer as before; the case's own has one of each."""
+    seen, verdicts, broken = sitting.slice(unit.case.model, unit.slice), {}, []
+    scores = whole_scores(sitting.model(unit.case.model), painted.whole)
+    for rule, world in sitting.rivals(unit.case, unit.slice).items():
+        proven = world.proven[painted.image].nonzero().flatten()
+        verdicts[rule] = len(proven)
+        if len(proven):
+            fooled = proven[world.broken(scores.part(proven), painted.image[proven])]
+            index = seen.index[painted.image[fooled].cpu()].tolist()
+            broken += [[rule, *found] for found in zip(index, painted.corner[fooled].tolist(), strict=True)]
+    return {"pictures": len(painted.image), "verdicts": verdicts, "broken": broken, "sha256": digest(painted, scores)}
+
+
+def control(sitting: Sitting, unit: Unit, world: World, count: int, draw: torch.Generator) -> Record:
+    """The same attacks on images that are answered rightly and not proven, and the patches that won."""
+    tried, changed, won, digests = Counter[str](), Counter[str](), [], []
+    if world.open.any():
+        none = torch.empty(0)
+        for painted in (
+            descents(world, world.open, count, sitting.steps, draw),
+            cheap(world, world.open, count, none, draw),
+        ):
+            scores = whole_scores(world.defense, painted.whole)
+            fooled = world.broken(scores, painted.image)
+            tried.update(painted.content)
+            changed.update(name for name, done in zip(painted.content, fooled.tolist(), strict=True) if done)
+            won.append(painted.patch[fooled].cpu())
+            digests.append(digest(painted, scores))
+    patches = torch.cat(won).numpy() if won else np.empty(0)
+    if len(patches):
+        buffer = io.BytesIO()
+        np.save(buffer, patches)
+        write_atomically(sitting.won_path(unit), buffer.getvalue())
+    return {"tried": dict(tried), "changed": dict(changed), "sha256": "-".join(digests)}
+
+
+def digest(painted: Painted, scores: IntegerScores) -> str:
+    """Of what was painted where, and of the sums of the scores that came of it."""
+    found = hashlib.sha256()
+    for part in (painted.image, painted.corner, painted.patch, scores.values.sum(dim=(2, 3))):
+        found.update(part.cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def stored(folder: Path) -> dict[str, Record]:
+    """What all processes and sittings have found so far, by unit; a torn last line does not count."""
+    found: dict[str, Record] = {}
+    for path in sorted(folder.glob("units-*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with suppress(json.JSONDecodeError):
+                record = json.loads(line)
+                found[record["unit"]] = record
+    return found
+
+
+def summary(records: Iterable[Record]) -> Record:
+    """All units together, and case by case."""
+    cases: dict[tuple[str, ...], Record] = {}
+    kinds: dict[str, Counter[str]] = {kind: Counter() for kind in (DESCENTS, CHEAP)}
+    largest, broken, names = 0, [], []
+    for record in sorted(records, key=lambda each: str(each["unit"])):
+        kind, model, patch, rule, _ = record["unit"].split("/")
+        names.append(f"{record['unit']} {record['sha256']}")
+        own = cases.setdefault((model, patch, rule), new_case(model, patch, rule))
+        if kind == CONTROL:
+            for key in ("tried", "changed"):
+                own[key] = dict(Counter(own[key]) + Counter(record[key]))
+            continue
+        own[kind] += record["pictures"]
+        kinds[kind].update(pictures=record["pictures"], verdicts=sum(record["verdicts"].values()))
+        largest += record["pictures"] if (kind, model) == (DESCENTS, LARGEST) else 0
+        broken += [[record["unit"], *each] for each in record["broken"]]
+        for by, count in record["verdicts"].items():
+            cases.setdefault((model, patch, by), new_case(model, patch, by))["verdicts"] += count
+    return {
+        "pictures": sum(kind["pictures"] for kind in kinds.values()),
+        "verdicts": sum(kind["verdicts"] for kind in kinds.values()),
+        **{kind: dict(counts) for kind, counts in kinds.items()},
+        "descents_on_the_largest_model": largest,
+        "broken": broken,
+        "units": len(names),
+        "units_sha256": hashlib.sha256("\n".join(names).encode()).hexdigest(),
+        "cases": list(cases.values()),
+    }
+
+
+def new_case(model: str, patch: str, rule: str) -> Record:
+    zeros = {DESCENTS: 0, CHEAP: 0, "verdicts": 0, "tried": {}, "changed": {}}
+    return {"model": model, "patch": patch, "rule": rule, **zeros}
+
+
+def run(sitting: Sitting, parts: Sequence[int], minutes: float) -> Record:
+    """Run what no sitting has run yet, until the minutes are over; what all of them have found."""
+    sitting.folder.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + 60 * minutes
+    done = stored(sitting.folder)
+    units = [unit for unit in all_units(list(shipped_models())) if unit.slice in parts and unit.name not in done]
+    path = sitting.folder / f"units-{'-'.join(map(str, parts))}-{time.time_ns()}.jsonl"
+    with path.open("x", encoding="utf-8") as file:
+        for number, unit in enumerate(units, start=1):
+            if time.monotonic() > end:
+                break
+            record = run_unit(sitting, unit)
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            print(f"{number}/{len(units)} {json.dumps(record)}", flush=True)
+    found = stored(sitting.folder)
+    weights = {model: card(model)["weights_sha256"] for model in shipped_models()}
+    left = len([unit for unit in all_units(list(shipped_models())) if unit.name not in found])
+    settings = {"steps": sitting.steps, "step_size": STEP_SIZE, "share": sitting.share}
+    return {"weights_sha256": weights, "attack": settings, "units_left": left, **summary(found.values())}
