@@ -132,13 +132,14 @@ def main(
     """Run the audits of one device and store what they found."""
     if not table_only:
         facts = provenance("benchmarks.audits", ["--device", device, "--images", images], torch.device(device))
-        known, found = kept(device, facts) if keep else {}, []
-        for model in shipped_models():
-            for _, program in PROGRAMS[device]:
+        known: dict[tuple[str, str, str], dict[str, Any]] = kept(device, facts) if keep else {}
+        found: list[dict[str, Any]] = []
+        for _, program in PROGRAMS[device]:
+            for model in shipped_models():
                 entry = known.get((model, card(model)["weights_sha256"], str(program)))
                 found.append(entry or audited(model, program, images, data_dir))
                 print(f"{model}, {program}: {verdict(found[-1])}", flush=True)
-        write_results(results_file(device), facts, {"audits": found})
+                write_results(results_file(device), facts, {"audits": found})  # each, as it may be stopped
     write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8")).encode())
 
 

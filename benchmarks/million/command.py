@@ -27,6 +27,7 @@ from benchmarks.million.plan import CHEAP, CONTROL, DESCENTS, EACH, LARGEST, Cas
 from benchmarks.million.world import Slice, World
 
 STREAMS = 4  # batches of 16 leave most of a large GPU idle, so several run at once
+KEPT = 16  # patches that won, of each control and kind
 Record = dict[str, Any]
 
 
@@ -146,7 +147,7 @@ def control(sitting: Sitting, unit: Unit, world: World, count: int, draw: torch.
             fooled = world.broken(scores, painted.image)
             tried.update(painted.content)
             changed.update(name for name, done in zip(painted.content, fooled.tolist(), strict=True) if done)
-            won.append(painted.patch[fooled].cpu())
+            won.append(painted.patch[fooled][:KEPT].cpu())
             digests.append(digest(painted, scores))
     patches = torch.cat(won).numpy() if won else np.empty(0)
     if len(patches):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bagcert.program import Program
 from bagcert.stored_models import card, shipped_models
 from benchmarks import audits
 
@@ -61,3 +62,20 @@ def test_a_program_that_cannot_run_is_a_line_of_the_table(tmp_path: Path, monkey
     assert audits.verdict(entry) == "cannot run (expected size 192==192)"
     audits.results_file("cpu").write_text(json.dumps({"device": "a CPU", "audits": [entry]}), encoding="utf-8")
     assert (f"`{model}`", "a CPU", words, "cannot run", "") in audits.table()
+
+
+def test_what_was_audited_is_stored_before_the_next_one_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[dict[str, object]] = []
+
+    def once(model: str, program: Program, *_: object) -> dict[str, object]:
+        if done:
+            raise KeyboardInterrupt
+        facts = {"model": model, "program": str(program), "weights_sha256": "", "passed": False}
+        done.append({**facts, "cannot_run": "no compiler"})
+        return done[-1]
+
+    monkeypatch.setattr(audits, "RESULTS", tmp_path)
+    monkeypatch.setattr(audits, "audited", once)
+    with pytest.raises(KeyboardInterrupt):
+        audits.main("cpu")
+    assert json.loads(audits.results_file("cpu").read_text(encoding="utf-8"))["audits"] == done
