@@ -41,7 +41,7 @@ MODULES = {
         "showing",
         "stored_models",
     },
-    "defending": {"defense", "errors", "rules", "scorers", "threats"},
+    "defending": {"config", "defense", "errors", "pictures", "rules", "scorers", "threats"},
 }
 OUTSIDE = {"__init__", "__main__"}  # they may import everything, and nobody imports them
 

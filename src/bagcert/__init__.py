@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from bagcert.attacks.settings import AttackSettings as AttackSettings
     from bagcert.certify import certified_size as certified_size
     from bagcert.certify import certify_scores as certify_scores
+    from bagcert.defending import cover as cover
     from bagcert.defending import defend as defend
     from bagcert.defense import Defense as Defense
     from bagcert.defense import load as load
@@ -48,6 +49,7 @@ HOMES = {
     "certify_scores": "bagcert.certify",
     "certify_segmentation": "bagcert.several_answers",
     "certify_top": "bagcert.several_answers",
+    "cover": "bagcert.defending",
     "defend": "bagcert.defending",
     "load": "bagcert.defense",
     "wrap": "bagcert.scorers.wrapped",

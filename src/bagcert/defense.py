@@ -19,7 +19,7 @@ from bagcert.pictures.sources import OneFile, Picture, Pictures, frame_pictures,
 from bagcert.program import BATCH_SIZE, Program, find_device, full_batches, versions
 from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
 from bagcert.rules.largest_square import largest_square, squares
-from bagcert.scorers.base import Scorer
+from bagcert.scorers.base import Need, Scorer
 from bagcert.scorers.requirements import check_images, check_names
 from bagcert.scorers.weights import load_scorer, save_scorer
 from bagcert.shipped import check_shipped
@@ -82,12 +82,11 @@ class Defense:
         if not isinstance(scorer, Scorer):
             raise UsageError(f"A defense needs a scorer, but this is {type(scorer).__name__}. Use bagcert.defend.")
         check_names(classes, scorer.classes)
-        threat = parse_threat(patch, scorer.footprint.image_size)
-        scorer = scorer.facing(threat)
+        found, threat = find_rule(rule), parse_threat(patch, scorer.footprint.image_size)
+        scorer = scorer.facing(threat, found.needs_views)
         regions = scorer.footprint.regions(threat).maximal().to(next(scorer.parameters()).device)
-        found = find_rule(rule).built_for(regions)
         scorer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.6x faster on two cores
-        return Defense(scorer, found, threat, regions, tuple(classes), batch_size, card or {})
+        return Defense(scorer, found.built_for(regions), threat, regions, tuple(classes), batch_size, card or {})
 
     def against(self, patch: Patch | None = None, rule: str | Rule | None = None) -> "Defense":
         """The same network as a defense against another threat, or with another rule. None keeps what there is."""
@@ -131,7 +130,7 @@ class Defense:
     @property
     def program(self) -> Program:
         """How this defense computes scores."""
-        return Program(device=str(self.device), dtype=self.scorer.own_type or Program.dtype, batch=self.batch_size)
+        return Program(**{"device": str(self.device), "batch": self.batch_size, **self.scorer.own_program})
 
     @overload
     def __call__(self, pictures: OneFile) -> Answer: ...  # type: ignore[overload-overlap]  # a text is also a sequence
@@ -152,7 +151,7 @@ class Defense:
 
     def predict(self, pictures: Pictures) -> Tensor:
         """The class of each picture or image by the rule's own inference, int64 [b]."""
-        return self.rule.predict(self.scores(self.images(pictures)), self.regions)
+        return self.rule.predict(self.scores(self.images(pictures), Need.CLASS), self.regions)
 
     def certify(self, pictures: Pictures, patch: Patch | None = None, exact: bool = True) -> Certificate:
         """The class of each picture and its proof against the threat, or against a smaller one under the same masks.
@@ -161,8 +160,9 @@ class Defense:
         """
         threat = self.threat if patch is None else parse_threat(patch, self.threat.image_size)
         regions = self.regions if patch is None else self.scorer.footprint.regions(threat).maximal()
+        need = Need.ALL if exact or patch is not None else Need.PROOF
         images = self.images(pictures)
-        found = self.rule.certify(self.scores(images), regions, exact)
+        found = self.rule.certify(self.scores(images, need), regions, exact)
         drawer, marks = partial(self._drawn, threat), fingerprints(images)
         return replace(found, names=self.classes, drawn_by=drawer, fingerprints=marks)
 
@@ -237,14 +237,14 @@ class Defense:
         return attack(self, images, labels, settings)
 
     @torch.no_grad()
-    def scores(self, images: Images) -> IntegerScores:
-        """The integer scores of images [b c h w] with pixels in [0, 1]."""
+    def scores(self, images: Images, need: Need = Need.ALL) -> IntegerScores:
+        """The integer scores of images [b c h w] with pixels in [0, 1], as far as they are needed."""
         check_images(images, self.scorer)
         kind = next((each.dtype for each in self.scorer.parameters() if each.is_floating_point()), images.dtype)
         like = torch.empty(0, dtype=kind, device=self.device)
         parts = [
-            self.scorer.scores(batch.contiguous(memory_format=torch.channels_last))[:count]
-            for batch, count in full_batches(images, self.batch_size, like)
+            self.scorer.scores(batch.contiguous(memory_format=torch.channels_last), need)[:count]
+            for batch, count in full_batches(images, self.batch_size, like, fill=not self.scorer.own_batches)
         ]
         scores = torch.cat(parts) if len(parts) > 1 else parts[0]  # with many classes a copy is large
         check_names(self.classes, scores.shape[1])

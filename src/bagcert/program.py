@@ -85,15 +85,18 @@ class Program:
         return [program for program in dict.fromkeys(found) if program != self]
 
 
-def full_batches(images: Tensor, size: int, like: Tensor | None = None) -> Iterator[tuple[Tensor, int]]:
+def full_batches(
+    images: Tensor, size: int, like: Tensor | None = None, fill: bool = True
+) -> Iterator[tuple[Tensor, int]]:
     """Batches of exactly `size` images, the last one filled up with black ones, each with its number of real images.
 
     They have the type and device of `like` if given, else of the images. The scores of an image may change in their
-    last bits with the batch size, so batches of one size keep the program the same.
+    last bits with the batch size, so batches of one size keep the program the same. Without `fill`, for a network that
+    sees to this itself, the last one is smaller.
     """
     like = images if like is None else like
     for part in torch.split(images, size):
-        batch = torch.zeros(size, *images.shape[1:], dtype=like.dtype, device=like.device)
+        batch = torch.zeros(size if fill else len(part), *images.shape[1:], dtype=like.dtype, device=like.device)
         batch[: len(part)] = part
         yield batch, len(part)
 

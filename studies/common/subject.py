@@ -66,7 +66,7 @@ def one_precision(subject: Subject) -> Iterator[Subject]:
     scorer = subject.defense.scorer
     device = subject.defense.device.type
     half = device == "cuda"
-    dtype = scorer.own_type or ("bfloat16" if half else "float32")
+    dtype = scorer.own_program.get("dtype") or ("bfloat16" if half else "float32")
     told = {**replace(subject.defense.program, dtype=dtype).describe(), "precision": dtype}
     with torch.autocast(device, dtype=torch.bfloat16, enabled=half):
         yield replace(subject, header={**subject.header, **told})

@@ -1,6 +1,6 @@
 """Patch attacks: the other bound. No attack may change what is certified; it should change what it can of the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,10 @@ from bagcert.tensors import Images, Labels, Scores
 
 # Pixels of all windows run at once; on a GPU the gradients of the paper's network of width 768 then take about 16 GB.
 PIXELS_AT_ONCE = {"cpu": 2**13, "cuda": 2**16}
+
+
+MOST_PLACES = 2**12  # to choose from, if many reach the same scores
+LEADS_AT_ONCE = 2**25  # of classes at placements
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +86,8 @@ def attack(
     regions = defense.scorer.footprint.regions(defense.threat).maximal().to(device)
     every = wanted.sweep or defense.scorer.alike
     placements = Placements.of(defense.threat, defense.scorer.footprint, every).to(device)
+    if not wanted.sweep:
+        placements = placements.thinned(MOST_PLACES)
     descent = Descent(defense, wanted, clean, regions)
     attempts = Attempts.ranked(defense, wanted, placements, scores, clean, certificate).of(chosen.nonzero().flatten())
     runs = try_all(descent, attempts, placements)
@@ -115,10 +121,16 @@ def read_labels(labels: Labels | Sequence[int], scores: IntegerScores) -> Labels
     return read.long()
 
 
+def together(defense: Attackable) -> int:
+    """How many images to differentiate at once: 64, or fewer if each takes many passes."""
+    height, width = defense.scorer.footprint.image_size
+    return max(1, min(64, 2**22 // (defense.scorer.passes * height * width)))
+
+
 @torch.no_grad()
 def soft_scores(defense: Attackable, images: Images) -> Scores:
     """What the goals see of the clean images."""
-    parts = images.split(64)  # type: ignore[no-untyped-call]
+    parts = images.split(together(defense))  # type: ignore[no-untyped-call]
     return torch.cat([defense.scorer(part.contiguous(memory_format=torch.channels_last)) for part in parts])
 
 
@@ -132,14 +144,36 @@ def lead_slopes(defense: Attackable, images: Images, predicted: Tensor) -> Image
 
 def gains(defense: Attackable, clean: Clean, placements: Placements) -> Tensor:
     """How much each placement can lower the predicted class's lead, by the slope at the clean image: [b n]."""
-    every = torch.arange(len(placements.regions), device=clean.images.device)
-    painted = placements.pixels(every, defense.scorer.footprint.image_size)
-    parts = []
-    for images, predicted in zip(clean.images.split(64), clean.predicted.split(64), strict=True):  # type: ignore[no-untyped-call]
+    parts, size = [], together(defense)
+    for images, predicted in zip(clean.images.split(size), clean.predicted.split(size), strict=True):  # type: ignore[no-untyped-call]
         slope = lead_slopes(defense, images, predicted)
         most = torch.where(slope > 0, slope * images, slope * (images - 1)).sum(dim=1)  # down to black or up to white
-        parts.append(most.flatten(1) @ painted.flatten(1).T.to(most.dtype))
+        parts.append(placements.sums(most))
     return torch.cat(parts)
+
+
+def weakest_of(
+    defense: Attackable,
+    settings: AttackSettings,
+    placements: Placements,
+    scores: IntegerScores,
+    clean: Clean,
+    certificate: Certificate,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """For some images at a time, their weakest placements and the rivals there."""
+    assert certificate.weakest_class is not None
+    steep = gains(defense, clean, placements) if defense.scorer.alike else None
+    size = max(1, LEADS_AT_ONCE // (scores.values.shape[1] * len(placements.regions)))
+    for start in range(0, len(certificate), size):
+        part = slice(start, start + size)
+        some, predicted = scores.part(part), certificate.predicted[part]
+        if settings.paper_place:
+            leads = paper_leads(some, predicted, placements.regions)
+        else:
+            leads = defense.rule.leads(some, predicted, placements.regions, certificate.weakest_class[part])
+        if steep is not None:
+            leads = first_where_steep(leads, steep[part])
+        yield weakest_placements(leads, leads.shape[2] if settings.sweep else settings.places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,15 +195,8 @@ class Attempts:
         certificate: Certificate,
     ) -> "Attempts":
         """Every image of the batch, restart after restart, each from the weakest placement on."""
-        assert certificate.weakest_class is not None
-        if settings.paper_place:
-            leads = paper_leads(scores, certificate.predicted, placements.regions)
-        else:
-            rival = certificate.weakest_class
-            leads = defense.rule.leads(scores, certificate.predicted, placements.regions, rival)
-        if defense.scorer.alike:
-            leads = first_where_steep(leads, gains(defense, clean, placements))
-        place, rival = weakest_placements(leads, leads.shape[2] if settings.sweep else settings.places)
+        weakest = weakest_of(defense, settings, placements, scores, clean, certificate)
+        place, rival = (torch.cat(parts) for parts in zip(*weakest, strict=True))
         count, ranks = place.shape
         places = companions(scores, certificate.predicted, rival, place, placements.regions)
         image = torch.arange(count, device=place.device).repeat(ranks)

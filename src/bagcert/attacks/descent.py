@@ -9,6 +9,7 @@ from bagcert.attacks.goals import Goal
 from bagcert.attacks.settings import Attackable, AttackSettings
 from bagcert.attacks.windows import Windows
 from bagcert.rules import IntegerScores, read_scores
+from bagcert.scorers.base import Need
 from bagcert.tensors import Images, Scores
 from bagcert.threats import Regions
 
@@ -114,5 +115,5 @@ class Descent:
             return
         image = runs.image[index]
         whole = runs.windows.select(index).paste(pixels[index], self.clean.images[image])
-        attacked, done = self.fooled(self.defense.scores(whole), image)
+        attacked, done = self.fooled(self.defense.scores(whole, Need.CLASS), image)
         self.flips.record(image[done], runs.place[index][done], whole[done], attacked[done])

@@ -10,7 +10,7 @@ from bagcert.rules.certificate import own
 from bagcert.rules.rule import rivals_only
 from bagcert.rules.totals import outside
 from bagcert.threats import Footprint, Regions, Threat
-from bagcert.threats.regions import maximal_sets
+from bagcert.threats.regions import MaskRegions, maximal_sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,17 @@ class Placements:
         kept = maximal_sets(regions.masks().flatten(1))
         return Placements(regions.maximal(), threat.masks[kept])
 
+    def thinned(self, most: int) -> "Placements":
+        """About `most` of them, spread over the image, and one for each maximal region."""
+        count = len(self.regions)
+        if count <= most or self.painted is not None:
+            return self
+        largest = (self.regions.placements[:, None] == self.regions.maximal().placements).all(dim=2).any(dim=1)
+        kept = largest | (torch.arange(count, device=largest.device) % -(-count // most) == 0)
+        index = kept.nonzero().flatten()
+        chosen = MaskRegions(self.regions.masks(index), self.regions.placements[index], self.regions.count)
+        return Placements(chosen, None)
+
     def to(self, device: torch.device) -> "Placements":
         return Placements(self.regions.to(device), None if self.painted is None else self.painted.to(device))
 
@@ -51,6 +62,15 @@ class Placements:
         if places.shape[1] == 1:
             return self.regions.placements[places[:, 0], 2:]
         return torch.tensor(image_size, device=places.device).repeat(len(places), 1)
+
+    def sums(self, maps: Tensor) -> Tensor:
+        """Sums of maps [b h w] over what each placement may paint, [b n]."""
+        if self.painted is not None:
+            return maps.flatten(1) @ self.painted.flatten(1).T.to(maps.dtype)
+        table = torch.nn.functional.pad(maps.double().cumsum(dim=1).cumsum(dim=2), (1, 0, 1, 0))
+        top, left, height, width = self.regions.placements.unbind(dim=1)
+        bottom, right = top + height, left + width
+        return table[:, bottom, right] - table[:, top, right] - table[:, bottom, left] + table[:, top, left]
 
     def pixels(self, index: Tensor, image_size: tuple[int, int]) -> Tensor:
         """What the chosen placements may paint, bool [n h w]."""

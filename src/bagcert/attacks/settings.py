@@ -6,6 +6,7 @@ from typing import Protocol
 from bagcert.errors import UsageError
 from bagcert.rules import Certificate, IntegerScores, Rule
 from bagcert.scorers import Scorer
+from bagcert.scorers.base import Need
 from bagcert.tensors import Images
 from bagcert.threats import Threat
 
@@ -19,7 +20,7 @@ class Attackable(Protocol):
     def rule(self) -> Rule: ...
     @property
     def threat(self) -> Threat: ...
-    def scores(self, images: Images) -> IntegerScores: ...
+    def scores(self, images: Images, need: Need = ...) -> IntegerScores: ...
     def certify_integers(self, scores: IntegerScores, exact: bool = True) -> Certificate: ...
 
 

@@ -19,6 +19,7 @@ from bagcert.rows.header import describe_scores
 from bagcert.rows.prover import Prover
 from bagcert.rows.resume import append_records, finish, resume
 from bagcert.rows.stored_scores import digest, scores_folder, store_scores
+from bagcert.scorers.base import Need
 from bagcert.threats import Threat
 
 BATCH = 96  # images; an interrupted call continues at a multiple of it. Splits among 1 to 4, 6, 8, 12 or 16 processes
@@ -57,7 +58,10 @@ def write_rows(
     world = world or World(defense.device)
     if BATCH % world.size:
         raise UsageError(f"The number of processes must divide {BATCH}, but is {world.size}. Use fewer.")
-    provers = [Prover(defense, entry, plan.masks.get(entry.patch)) for entry in plan.evaluations]
+    provers: list[Prover] = []
+    for entry in plan.evaluations:  # from one to the next, so that evaluations of one patch share their scores
+        last = provers[-1].defense if provers else defense
+        provers.append(Prover(last, entry, plan.masks.get(entry.patch)))
     for prover in provers:
         prover.defense.check()
     header = {**facts, **scores_facts(defense, provers, plan.scores), **plan.header}
@@ -101,12 +105,13 @@ def certified(batch: Batch, provers: list[Prover], plan: Plan) -> tuple[list[Rec
     images, labels, numbers = batch.images[wanted], batch.labels[wanted].tolist(), batch.index[wanted].tolist()
     if not numbers:  # fewer images left than processes
         return [], torch.empty(0, len(first.classes), *first.scorer.footprint.grid, dtype=torch.int32)
-    scores = first.scores(images)
+    need = Need.ALL if plan.scores else Need.PROOF
+    scores = first.scores(images, need)
     values = scores.values.to(torch.int32).cpu()
     digests = [digest(value.numpy()) for value in values] if plan.scores else []
-    tables = []
+    tables, known = [], {first.scorer: scores}
     for prover in provers:
-        shared = prover.defense.scorer is first.scorer  # unless it looks at the images another way for each threat
-        own = scores if shared else prover.defense.scores(images)
-        tables.append(prover.records(numbers, labels, own, digests))
+        if prover.defense.scorer not in known:  # it looks at the images another way for each threat
+            known[prover.defense.scorer] = prover.defense.scores(images, need)
+        tables.append(prover.records(numbers, labels, known[prover.defense.scorer], digests))
     return [record for records in zip(*tables, strict=True) for record in records], values

@@ -1,8 +1,10 @@
 """What every scorer is: a network whose scores at one position see only a part of the image."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +19,20 @@ from bagcert.threats import Footprint, Threat
 SCORES, LOGITS, MARGINS = "scores of regions", "logits of whole images", "margins"  # what a loss may read
 
 
+class Need(Enum):
+    """What scores are for. Less than ALL may leave out what cannot change that, where each score takes passes."""
+
+    ALL = "every score"
+    PROOF = "the class, and whether it is certified against the threat that the scorer faces"
+    CLASS = "the class alone"
+
+
 class Scorer(nn.Module, ABC):
     """Score all regions of an image in one forward pass: f_θ of section 3.2."""
 
     footprint: Footprint  # which scores a patch can reach
     step: ScoreStep
-    own_type: ClassVar[str] = ""  # what scores are computed in, if the caller cannot choose
+    own_batches: ClassVar[bool] = False  # its passes have one size, however many images it is given
     views: ClassVar[bool] = False  # scores are those of `bagcert.scorers.views`; logits only steer attacks
     traceable: ClassVar[bool] = True  # its layers, followed one by one, keep positions apart
     alike: ClassVar[bool] = False  # many placements reach the same scores
@@ -35,6 +45,11 @@ class Scorer(nn.Module, ABC):
     def passes(self) -> int:
         """Forward passes per image; networks side by side count as one."""
         return 1
+
+    @property
+    def own_program(self) -> dict[str, Any]:
+        """The settings of `Program` that the network itself decides."""
+        return {}
 
     @property
     def parts(self) -> "tuple[Scorer, ...]":
@@ -63,19 +78,26 @@ class Scorer(nn.Module, ABC):
 
     @torch.no_grad()
     @full_precision()
-    def scores(self, images: Images) -> Scores:
+    def scores(self, images: Images, need: Need = Need.ALL) -> Scores:
         """The integer scores that a rule sees, int32 within `step.bounds`."""
         if any(module.training for module in self.modules()):
             # In training mode batch norm mixes all positions of all images: no footprint would hold.
             raise UsageError("The scorer is in training mode. Call scorer.eval() first.")
+        return self.integers(images) if need is Need.ALL else self.fewer(images, need)
+
+    def fewer(self, images: Images, need: Need) -> Scores:
+        """What `scores` returns for a need that asks for less than all."""
         return self.integers(images)
 
     def integers(self, images: Images) -> Scores:
         """What `scores` returns, for a network known to be in evaluation mode."""
         return self.step.fixed(self.logits(images))
 
-    def facing(self, threat: Threat) -> "Scorer":
-        """The network to use against that threat: itself, unless what it looks at depends on the threat."""
+    def facing(self, threat: Threat, views: bool = True) -> "Scorer":
+        """The network to use against that threat: itself, unless what it looks at depends on the threat.
+
+        `views` says whether the rule takes scores of views, for a network that also has others.
+        """
         return self
 
 
@@ -102,6 +124,37 @@ class NetworkConfig(ABC):
     def handed(self, network: nn.Module) -> "NetworkConfig":
         """The same config, which builds its scorer around a network of the caller's own."""
         raise UsageError("This model has a network of ours, which its card describes. Leave out your own network.")
+
+
+OWN = "module"  # a scorer's part that the caller handed over
+
+
+class HandedConfig(NetworkConfig):
+    """A network of the caller's own. A card names no code, so the caller hands the network over again to load it."""
+
+    brings_weights: ClassVar[bool] = True
+    network: ClassVar[nn.Module | None] = None  # what the caller handed over
+
+    def handed(self, network: nn.Module) -> Self:
+        config = copy.copy(self)
+        object.__setattr__(config, "network", network)  # no field: a card holds numbers and names, never a network
+        return config
+
+    def need_network(self) -> nn.Module:
+        if self.network is None:
+            raise UsageError(
+                "This model has a network of your own, which no file holds. "
+                "Hand it over: load(folder, network=...) or --network MODULE:FUNCTION."
+            )
+        return self.network
+
+    def need_classes(self, found: int) -> None:
+        """Refuse a network that scores another number of classes than the card says."""
+        if found != self.classes:
+            raise UsageError(
+                f"The network must score {self.classes} classes, but scores {found}. "
+                "Change its last layer, or hand over another one."
+            )
 
 
 class BuiltScorer(Scorer):

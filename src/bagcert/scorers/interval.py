@@ -21,7 +21,7 @@ of matrices. Training uses ε = 0 and float32.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -150,7 +150,6 @@ class IntervalScorer(HidingScorer):
     what real numbers would give: the proof heads this file. They do not depend on the batch or the order of sums.
     """
 
-    own_type: ClassVar[str] = "float64"
     trains: ClassVar[str] = MARGINS
     config: IntervalConfig
     opened: Tensor  # how far the hidden rectangles are open in training, 0 to 1
@@ -175,6 +174,10 @@ class IntervalScorer(HidingScorer):
         self.head = nn.Linear(config.features, config.classes)
         self.register_buffer("opened", torch.ones(()), persistent=False)
         self.hide(config.patch, image_size)
+
+    @property
+    def own_program(self) -> dict[str, Any]:
+        return {"dtype": "float64"}
 
     @property
     def passes(self) -> int:

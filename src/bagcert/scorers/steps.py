@@ -173,6 +173,32 @@ class CountStep(ScoreStep):
         return self._round(logits)
 
 
+class OneMaskStep(LogitStep):
+    """For a map whose last row holds the logits of the plain image: its last cell becomes what all others lack of them.
+
+    So all cells add up to the plain logits, exactly, and the others stay the logits under single masks.
+    """
+
+    name = "one-mask"
+
+    def __init__(self, masks: int) -> None:
+        low, high = LogitStep.bounds
+        self.bounds = (low - masks * high, high - masks * low)
+
+    def soft(self, logits: Tensor) -> Scores:
+        return balanced(logits.float())
+
+    def fixed(self, logits: Tensor) -> Scores:
+        return balanced(LogitStep().fixed(logits))
+
+
+def balanced(maps: Tensor) -> Tensor:
+    """Maps [b k i j] whose cells add up to what the last one was; the other cells of the last row become 0."""
+    masked, plain = maps[:, :, :-1], maps[:, :, -1:, -1:]
+    rest = plain - masked.sum(dim=(2, 3), keepdim=True, dtype=maps.dtype)
+    return torch.cat([masked, torch.nn.functional.pad(rest, (maps.shape[3] - 1, 0))], dim=2)
+
+
 STEPS: dict[str, ScoreStep] = {
     step.name: step for step in (HeavisideStep(), SigmoidStep(), SoftmaxStep(), TanhStep(), ReluStep(), LogitStep())
 }

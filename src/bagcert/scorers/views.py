@@ -112,13 +112,16 @@ class HidingScorer(BuiltScorer):
         self.footprint = self.hidden.footprint
         self.step = CountStep(self.questions)
 
-    def facing(self, threat: Threat) -> "HidingScorer":
+    def facing(self, threat: Threat, views: bool = True) -> "HidingScorer":
         faced = copy.copy(self)  # the same layers and weights, other views
         faced.hide(threat.extent, threat.image_size)
         return faced
 
     def integers(self, images: Images) -> Scores:
-        counts = self.counts(images)
+        return self.mapped(self.counts(images))
+
+    def mapped(self, counts: Tensor) -> Scores:
+        """The scores from the counts [b k views]."""
         whole = counts[:, :, -1:].expand(-1, -1, len(self.hidden.columns))  # the row of views that hide nothing
         views = torch.cat([counts[:, :, :-1], whole], dim=2)
         return self.step.fixed(views.view(*counts.shape[:2], *self.footprint.grid))

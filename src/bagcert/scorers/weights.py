@@ -11,8 +11,9 @@ from bagcert.config import read_choice, write_config
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, read_json, read_tensors, sha256, write_atomically, write_json
 from bagcert.scorers.ablation import AblationConfig
-from bagcert.scorers.base import BuiltScorer, NetworkConfig, Scorer
+from bagcert.scorers.base import OWN, BuiltScorer, NetworkConfig, Scorer
 from bagcert.scorers.cleanser import CleanserConfig
+from bagcert.scorers.covered import CoverConfig
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.interval import IntervalConfig
 from bagcert.scorers.mixed import MixedConfig
@@ -29,6 +30,7 @@ NETWORKS: dict[str, type[NetworkConfig]] = {
     CleanserConfig.name: CleanserConfig,
     IntervalConfig.name: IntervalConfig,
     OwnConfig.name: OwnConfig,
+    CoverConfig.name: CoverConfig,
 }
 
 
@@ -94,7 +96,6 @@ def per_output(scale: Tensor, value: Tensor) -> Tensor:
 
 
 FORMAT = "bagcert-run-1"
-OWN = "module."  # before the names of the weights of a network of the caller's own
 MOST_SIDE = 2**12  # pixels of an image
 WEIGHTS, CONFIG, CHECKPOINT = "weights.safetensors", "config.json", "checkpoint.safetensors"
 
@@ -162,10 +163,11 @@ def load_scorer(folder: Path, network: nn.Module | None = None) -> tuple[BuiltSc
         fitting(outline(built, size), tensors, "in config.json")
     else:
         built = built.handed(network)
-        own = {name.removeprefix(OWN): value for name, value in tensors.items()}
+        mine = f"{OWN}."
+        own = {name.removeprefix(mine): value for name, value in tensors.items() if name.startswith(mine)}
         network.load_state_dict(fitting(network, own, "you hand over"))
     scorer = built.build(size, mean=(0.0,), std=(1.0,))
-    scorer.load_state_dict(tensors)
+    scorer.load_state_dict(fitting(scorer, tensors, "in config.json"))
     return scorer.eval(), card
 
 

@@ -1,14 +1,14 @@
 """Bring your own network: it is traced, the trace is checked and run, and its scores become integers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from bagcert.errors import UsageError
-from bagcert.scorers.base import BuiltScorer, Channels, Classes, NetworkConfig, Step
+from bagcert.scorers.base import BuiltScorer, Channels, Classes, HandedConfig, Step
 from bagcert.scorers.footprint_table import pixel_table
 from bagcert.scorers.steps import score_step
 from bagcert.tensors import Images, Scores
@@ -18,39 +18,23 @@ from bagcert.threats.tracing import example_weight, trace
 
 
 @dataclass(frozen=True)
-class OwnConfig(NetworkConfig):
-    """A network of the caller's own. A card names no code, so the caller hands the network over again to load it."""
+class OwnConfig(HandedConfig):
+    """A network of the caller's own that scores positions."""
 
     name: ClassVar[str] = "own"
-    brings_weights: ClassVar[bool] = True
     classes: Classes = 10
     channels: Channels = 3
     step: Step = "logits"
-    network: ClassVar[nn.Module | None] = None  # what the caller handed over
 
     def __post_init__(self) -> None:
         if min(self.classes, self.channels) < 1:
             raise UsageError("The network must have at least 1 class and 1 channel, but has fewer.")
         score_step(self.step)
 
-    def handed(self, network: nn.Module) -> "OwnConfig":
-        config = replace(self)
-        object.__setattr__(config, "network", network)  # no field: a card holds numbers and names, never a network
-        return config
-
     def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "WrappedScorer":
         """The network, traced, with the weights it has; it takes pixels in [0, 1] and brings its own normalization."""
-        if self.network is None:
-            raise UsageError(
-                "This model has a network of your own, which no file holds. "
-                "Hand it over: load(folder, network=...) or --network MODULE:FUNCTION."
-            )
-        scorer = wrap(self.network.eval(), image_size, self.channels, self.step)
-        if scorer.classes != self.classes:
-            raise UsageError(
-                f"The network must score {self.classes} classes, but scores {scorer.classes}. "
-                "Change its last layer, or hand over another one."
-            )
+        scorer = wrap(self.need_network().eval(), image_size, self.channels, self.step)
+        self.need_classes(scorer.config.classes)
         scorer.train()
         return scorer
 

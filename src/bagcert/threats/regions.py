@@ -89,7 +89,11 @@ class MaskRegions(Regions):
         return self.table.clone() if index is None else self.table[index]
 
     def maximal(self) -> "MaskRegions":
-        kept = maximal_sets(self.table.flatten(1))
+        # Thousands of placements often reach few different sets; to compare each with each takes their square.
+        _, which = torch.unique(self.table.flatten(1), dim=0, return_inverse=True)
+        first = torch.full_like(which, len(which)).scatter_reduce(0, which, torch.arange(len(which)).to(which), "amin")
+        different = first[: int(which.max()) + 1].sort().values
+        kept = different[maximal_sets(self.table.flatten(1)[different])]
         return MaskRegions(self.table[kept], self.placements[kept], self.count)
 
     def to(self, device: torch.device) -> "MaskRegions":
