@@ -25,7 +25,9 @@ MODULES = {
     "several_answers": {"certify", "rules", "threats"},
     "answers": {"errors", "pictures", "rules", "threats"},
     "showing": {"answers", "errors", "pictures", "threats"},
-    "stored_models": {"errors", "scorers"},
+    "hub": {"errors", "scorers", "version"},
+    "stored_models": {"errors", "hub", "scorers"},
+    "publishing": {"errors", "files", "hub", "scorers", "stored_models"},
     "defense": {
         "answers",
         "errors",

@@ -26,6 +26,7 @@ from bagcert.shipped import check_shipped
 from bagcert.showing import draw_answer, fingerprints, need_same, one_picture, own_pixels
 from bagcert.stored_models import card as card
 from bagcert.stored_models import model_folder as model_folder
+from bagcert.stored_models import model_name
 from bagcert.stored_models import shipped_models as shipped_models
 from bagcert.tensors import Images, Labels
 from bagcert.threats import Patch, Regions, Threat, parse_threat
@@ -252,7 +253,9 @@ class Defense:
 
 
 def load(name: str | Path, device: str | torch.device | None = None, network: nn.Module | None = None) -> Defense:
-    """A shipped model, or a folder, as a defense with the rule and threat on its card; on the CPU by default.
+    """A shipped model, a folder, or `hf-hub:owner/name@revision`, as a defense with the rule and threat on its card.
+
+    It is on the CPU unless a `device` is named. Which commit of the Hub it is stands in its `name`.
 
     A defense of your own network is loaded with that `network`, which gets the stored weights: a card never makes
     Python import or run anything.
@@ -268,7 +271,7 @@ def load(name: str | Path, device: str | torch.device | None = None, network: nn
     scorer.to(find_device(device))
     try:
         built = Defense.build(scorer, found["rule"], found["patch"], found["classes"], card=found)
-        return replace(built, name=folder.name)
+        return replace(built, name=model_name(name, folder))
     except (KeyError, TypeError) as error:
         raise UsageError(
             f"Rule, patch or classes in config.json are missing or wrong ({error}). Copy the model again."

@@ -21,7 +21,9 @@ from bagcert.rows.resume import usual_path
 
 
 def attack(
-    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    model: Annotated[
+        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
+    ],
     patch: PatchOption = None,
     masks: MasksOption = None,
     rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,

@@ -19,7 +19,9 @@ from bagcert.rows.header import fitting_dataset
 
 
 def audit(
-    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    model: Annotated[
+        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
+    ],
     backend: Annotated[
         str, typer.Option(help="torch, or onnx for the network as `bagcert export` writes it")
     ] = "torch",

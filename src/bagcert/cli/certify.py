@@ -26,7 +26,9 @@ from bagcert.threats.masks_file import read_masks
 
 
 def certify(
-    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    model: Annotated[
+        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
+    ],
     data: Annotated[str | None, typer.Option(help="data set or folder; default: the model's training data")] = None,
     split: Annotated[str, typer.Option(help="train, validation, train+validation or test")] = "test",
     patch: Annotated[

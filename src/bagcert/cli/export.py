@@ -16,7 +16,9 @@ from bagcert.program import versions
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    model: Annotated[
+        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
+    ],
     out: Annotated[Path, typer.Option(help="file for the graph, ending in .onnx")],
     patch: PatchOption = None,
     masks: MasksOption = None,

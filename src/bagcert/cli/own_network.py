@@ -1,4 +1,4 @@
-"""The option `--network`: a network of the caller's own, which no card may name."""
+"""Which model: a shipped one, a folder, one of the Hub; and `--network`, the caller's own, which no card may name."""
 
 import sys
 from importlib import import_module
@@ -9,6 +9,9 @@ from torch import nn
 
 from bagcert.errors import UsageError, first_line
 
+ModelArgument = Annotated[
+    str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
+]
 OwnNetwork = Annotated[
     str | None,
     typer.Option(

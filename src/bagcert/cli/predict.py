@@ -44,7 +44,9 @@ COLUMNS = (
 
 
 def predict(
-    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    model: Annotated[
+        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
+    ],
     pictures: Annotated[
         list[str],
         typer.Argument(metavar="PICTURE...", help="files, folders or patterns like '*.jpg'; -: standard input"),

@@ -36,7 +36,9 @@ SETTINGS: dict[str, Any] = {
 
 
 def serve(
-    model: Annotated[str, typer.Argument(help="shipped model, or folder written by `bagcert train`")],
+    model: Annotated[
+        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
+    ],
     host: Annotated[
         str, typer.Option(help="address to listen on; 0.0.0.0: all addresses of this machine")
     ] = "127.0.0.1",

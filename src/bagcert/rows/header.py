@@ -5,8 +5,10 @@ from typing import Any
 
 from bagcert.config import write_config
 from bagcert.data import Dataset, FolderSettings, load_dataset
+from bagcert.data.catalog import LOADERS
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.hub import is_on_hub
 from bagcert.program import Program
 from bagcert.scorers.base import Scorer
 
@@ -18,7 +20,7 @@ def describe(
     card = defense.card
     return {
         "kind": "certificates",
-        "model": name,
+        "model": defense.name if is_on_hub(name) else name,  # of the Hub: with the commit
         "weights_sha256": card["weights_sha256"],
         "recipe": card.get("recipe"),
         "seed": card.get("seed"),
@@ -53,9 +55,11 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
 
 
 def own_data(defense: Defense) -> str | None:
-    """The data set that a model was trained on; None if its card names none."""
+    """The data set that a model was trained on; None if its card names none, or a folder of somebody on the Hub."""
     data = defense.card.get("data")
-    return str(data["name"]) if data else None
+    if not data or (is_on_hub(defense.name) and data["name"] not in LOADERS):
+        return None  # a stranger's card must not choose a folder of this machine
+    return str(data["name"])
 
 
 def fitting_dataset(name: str | None, defense: Defense, data_dir: Path | None) -> Dataset:

@@ -17,6 +17,7 @@ from bagcert.data import Source
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.files import read_json, write_json
+from bagcert.hub import is_on_hub
 from bagcert.rows.format import Evaluation
 from bagcert.rules import IntegerScores, Rule, find_rule
 from bagcert.rules.alerts import least_lead
@@ -116,6 +117,11 @@ def settled(
             raise UsageError(
                 f"No threshold for {rate} false alerts can be chosen on the validation split: the network was trained "
                 f"on it. Give one, as in --rule {entry.rule}:400."
+            )
+        if is_on_hub(str(model)):
+            raise UsageError(
+                f"The card of {model} has no threshold for {rate} false alerts, and what is cached of the Hub is not "
+                f"changed. Give one, as in --rule {entry.rule}:400."
             )
         above, images = choose(facing, validation(), wanted)
         found = Threshold(entry.patch, entry.rule, rate, above, "validation", images)

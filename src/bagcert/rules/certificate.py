@@ -94,7 +94,7 @@ class Certificate:
             values = [getattr(part, name) for part in parts]
             return None if values[0] is None else make(values)
 
-        tensors: dict[str, Any] = {name: made(name) for name in TENSORS}
+        tensors: dict[str, Any] = {name: made(name) for name in (*TENSORS, "fingerprints")}
         return Certificate(**tensors, names=parts[0].names, drawn_by=parts[0].drawn_by)
 
     def __len__(self) -> int:
@@ -114,8 +114,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Every field that is there as a list with one entry per image, and the names of the classes if known."""
-        told = (name for name in TENSORS if name != "fingerprints" and getattr(self, name) is not None)
-        found = {name: getattr(self, name).tolist() for name in told}
+        found = {name: getattr(self, name).tolist() for name in TENSORS if getattr(self, name) is not None}
         return {"name": [self.names[number] for number in found["predicted"]], **found} if self.names else found
 
     def show(self, picture: Any) -> Any:
@@ -155,7 +154,8 @@ class Certificate:
         return certificate_table(self)
 
 
-TENSORS = [entry.name for entry in fields(Certificate) if entry.name not in ("names", "drawn_by")]
+# What is proven, beside what a defense adds.
+TENSORS = [entry.name for entry in fields(Certificate) if entry.name not in ("names", "drawn_by", "fingerprints")]
 SHOWN = 20  # rows of a table
 
 
