@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import torch
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -18,8 +19,8 @@ from studies.figures.plan import MAIN_PATCH
 from studies.figures.stored_results import Drawn, Stock
 
 MODEL, RULE = "cifar10-votes", "every-region"  # the paper's objective and condition
-SEEN, TRIED = 32, 6  # images searched, and attacked
-RED = PALETTE[5]
+SEARCHED, TRIED = 32, 6  # images searched, and attacked
+BLUE, RED = PALETTE[0], PALETTE[5]
 
 
 class Example(NamedTuple):
@@ -40,7 +41,7 @@ def attack_example(stock: Stock) -> Drawn:
         dataset = fitting_dataset(card(MODEL)["data"]["name"], defense, stock.data_dir)
     except UsageError as error:
         return Drawn(None, (f"without images ({error}); to fetch them: bagcert data cifar10",))
-    batch = next(iter(dataset.split("test").batches(SEEN, "cpu")))
+    batch = next(iter(dataset.split("test").batches(SEARCHED, "cpu")))
     example = first_flip(defense, batch.images, batch.labels)
     if example is None:
         return Drawn(None, (f"without an example: no attack changed one of {TRIED} images",))
@@ -64,31 +65,35 @@ def first_flip(defense: Defense, images: Tensor, labels: Tensor) -> Example | No
 def draw_example(defense: Defense, example: Example) -> Picture:
     scores = defense.scores(torch.stack([example.clean, example.attacked])).values
     reached = reach(defense.scorer.footprint, example.box)
-    kinds = {"true class": example.label, "target": example.target}
+    kinds = (example.label, example.target)
 
     def draw() -> Figure:
-        figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+        figure = Figure(figsize=(6.8, 4.4), layout="constrained")
         lines = figure.subplots(2, 3)
-        for place, (line, pixels, words) in enumerate(
-            zip(lines, (example.clean, example.attacked), ("clean", "attacked"), strict=True)
-        ):
+        for place, (line, pixels) in enumerate(zip(lines, (example.clean, example.attacked), strict=True)):
             line[0].imshow(pixels.permute(1, 2, 0).numpy(), cmap="gray", interpolation="nearest")
-            outline(line[0], example.box, RED)
-            line[0].set_title(f"{words} image", fontsize=10)
-            for ax, (kind, label) in zip(line[1:], kinds.items(), strict=True):
-                ax.imshow(scores[place, label].numpy(), cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
-                outline(ax, reached, RED)
-                votes = int(scores[place, label].sum())
-                ax.set_title(f"{kind}: {defense.classes[label]}\n{votes} votes", fontsize=10)
+            votes = [int(scores[place, label].sum()) for label in kinds]
+            winner = defense.classes[kinds[int(votes[1] > votes[0])]]
+            line[0].set_title(f"{'with' if place else 'without'} sticker: {winner}", fontsize=10, fontweight="bold")
+            for ax, label, count, color in zip(line[1:], kinds, votes, (BLUE, RED), strict=True):
+                ax.imshow(scores[place, label].numpy(), cmap=one_color(color), vmin=0, vmax=1, interpolation="nearest")
+                outline(ax, reached, "black")
+                ax.set_title(f"{count} votes for {defense.classes[label]}", fontsize=10, color=color)
+            if place:
+                outline(line[0], example.box, RED)
         for ax in lines.flat:
             hide_ticks(ax)
         return figure
 
     note = (
-        f"{MODEL}, {RULE}, test image {example.number}; yellow cells vote for the class. Red: the {MAIN_PATCH} "
-        "patch in the image, and in the maps R(l), all that it can reach."
+        f"{MODEL}, {RULE}, test image {example.number}; colored cells vote for the class. Outlined: the {MAIN_PATCH} "
+        "sticker in the image, and in the maps all votes that it can reach."
     )
     return picture("attack-example", "An attack and the scores it reaches", note, draw)
+
+
+def one_color(color: str) -> LinearSegmentedColormap:
+    return LinearSegmentedColormap.from_list("votes", ["#f2f4f6", color])
 
 
 def hide_ticks(ax: Axes) -> None:

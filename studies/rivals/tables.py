@@ -105,4 +105,4 @@ def filled(page: str, found: list[Standing]) -> str:
 def blank_page() -> str:
     """What a folder without a page begins with."""
     places = "".join(f"\n<!-- {name} -->\n<!-- /{name} -->\n" for name in TABLES)
-    return f"# Defenses compared\n{places}\n![Clean against certified accuracy](figures/comparison.svg)\n"
+    return f"# Defenses compared\n{places}\n![What each defense proves](figures/comparison.svg)\n"

@@ -152,7 +152,9 @@ def test_an_attack_is_shown_with_its_reach(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(illustration, "MODEL", str(tmp_path / "run"))
     monkeypatch.setattr(illustration, "MAIN_PATCH", "4x4")
     words = texts(illustration.attack_example(Stock(tmp_path)))
-    assert {"clean image", "attacked image"} <= words and any(word.startswith("true class: ") for word in words)
+    for start in ("without sticker: ", "with sticker: "):
+        assert any(word.startswith(start) for word in words)
+    assert sum("votes for" in word for word in words) == 4
 
     defense = open_to_attack.against("4x4", "every-region")
     batch = next(iter(load_dataset("digits").split("test").batches(32, "cpu")))
