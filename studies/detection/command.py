@@ -1,6 +1,6 @@
 """Detection by the shipped models: clean and certified accuracy at several rates of false alerts.
 
-    python -m studies detection measure cifar10-small   (all test images; about 8 minutes for the network on two cores)
+    python -m studies detection measure cifar10-small   (all test images; hours on two cores, minutes on a GPU)
     python -m studies detection page                    (docs/detection.md from studies/results/detection/)
     python -m studies detection cards                   (thresholds for 1 % and 5 % onto the cards of the models)
 
@@ -9,6 +9,7 @@ images gets the threshold of the other half; the one on the card is chosen on al
 """
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from bagcert.stored_models import model_folder, shipped_models
 from studies.common.results import RESULTS, ROOT, provenance, write_results
 from studies.common.subject import Subject
 from studies.common.tables import Lines, put_table
-from studies.detection.measure import CURVE, PATCHES, RATES
+from studies.detection.measure import CURVE, PATCHES, RATES, RECOVERED, THREATS, TWO
 from studies.detection.measure import measure as measured
 
 FOLDER = RESULTS / "detection"
@@ -33,14 +34,16 @@ def measure(
     model: Annotated[str, typer.Argument(help="a shipped model or a run folder")],
     images: Annotated[int, typer.Option(help="the first ones of the test set", min=2)] = 10_000,
     scores: Annotated[Path | None, typer.Option(help="folder of scores that `bagcert certify --scores` made")] = None,
+    recovered: Annotated[int, typer.Option(help="images for recovery from two patches", min=1)] = RECOVERED,
     out: Out = FOLDER,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
     """Recovery and detection of one model, from one pass over the test images."""
     subject = Subject.find(model, model, data_dir)
     defense, count = subject.defense, min(images, len(subject.source))
-    found = measured(defense, subject.source, count, scores)
-    head = provenance("studies detection measure", [model, "--images", count], defense.device)
+    found = measured(defense, subject.source, count, scores, recovered)
+    options = [model, "--images", count, "--recovered", recovered]
+    head = provenance("studies detection measure", options, defense.device)
     facts = {"arithmetic": subject.header["arithmetic"], "weights_sha256": subject.header["weights_sha256"]}
     unit = {"unit": defense.scorer.step.unit}
     write_results(out / f"{Path(model).name}.json", {**head, **facts, **unit, "images": count}, {"patches": found})
@@ -52,15 +55,31 @@ def results(folder: Path) -> dict[str, dict[str, Any]]:
     return {model: found[model] for model in shipped_models() if model in found}
 
 
+def measured_of(result: dict[str, Any], threats: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What a result says of each of these threats that it has."""
+    return ((patch, result["patches"][patch]) for patch in threats if patch in result["patches"])
+
+
 def accuracy_lines(folder: Path) -> Lines:
     """Clean / certified accuracy, for recovery and for detection."""
     lines: Lines = [
         ("model", "patch", "recovery: two-mask", "detection, t = 0", *(f"{rate} false alerts" for rate in RATES))
     ]
     for model, result in results(folder).items():
-        for patch in PATCHES:
-            found = result["patches"][patch]
+        for patch, found in measured_of(result, PATCHES):
             lines.append((f"`{model}`", patch, *(pair(found[key]) for key in ("recovery", "t=0", *RATES))))
+    return lines
+
+
+def two_lines(folder: Path) -> Lines:
+    """The same against two patches at once, with the alerts."""
+    heads = ("detection, t = 0", *(f"{rate} false alerts" for rate in RATES))
+    lines: Lines = [("model", "threat", "recovery: two-mask, first images", *heads, "alerts at t = 0 %")]
+    for model, result in results(folder).items():
+        for patch, found in measured_of(result, TWO):
+            told = f"{pair(found['recovery'])} of {found['recovery']['images']:,}"
+            shares = (pair(found[key]) for key in ("t=0", *RATES))
+            lines.append((f"`{model}`", f"`{patch}`", told, *shares, percent(found["t=0"]["alerted"])))
     return lines
 
 
@@ -72,8 +91,7 @@ def curve_lines(folder: Path) -> Lines:
     """Certified detection against the wanted rate of false alerts."""
     lines: Lines = [("model", "patch", *CURVE, "t = 0")]
     for model, result in results(folder).items():
-        for patch in PATCHES:
-            found = result["patches"][patch]
+        for patch, found in measured_of(result, THREATS):
             points = [*(found["curve"][rate] for rate in CURVE), found["t=0"]]
             lines.append((f"`{model}`", patch, *(percent(point["certified"]) for point in points)))
     return lines
@@ -91,28 +109,30 @@ def alert_lines(folder: Path) -> Lines:
         )
     ]
     for model, result in results(folder).items():
-        for patch in PATCHES:
-            found = result["patches"][patch]
+        for patch, found in measured_of(result, THREATS):
             units = (f"{found[rate]['card']:,}" for rate in RATES)
             rates = (percent(found[rate]["alerted"]) for rate in RATES)
             lines.append((f"`{model}`", patch, percent(found["t=0"]["alerted"]), *units, *rates))
     return lines
 
 
+TABLES = {"accuracies": accuracy_lines, "two": two_lines, "curve": curve_lines, "alerts": alert_lines}
+
+
 def page(out: Out = FOLDER) -> None:
     """Fill the tables of docs/detection.md."""
     text = PAGE.read_text(encoding="utf-8")
-    for name, lines in (("accuracies", accuracy_lines(out)), ("curve", curve_lines(out)), ("alerts", alert_lines(out))):
-        text = put_table(text, name, lines)
+    for name, make in TABLES.items():
+        text = put_table(text, name, make(out))
     write_atomically(PAGE, text.encode())
 
 
 def cards(out: Out = FOLDER) -> None:
     """Put the thresholds onto the cards of the shipped models."""
     for model, result in results(out).items():
-        for patch in PATCHES:
-            found = result["patches"][patch]
+        for patch, found in result["patches"].items():
             for rate in RATES:
-                for rule, above in (("detect", found[rate]["card"]), ("two-mask", found["two-mask"][rate])):
+                beside = {"two-mask": found["two-mask"][rate]} if "two-mask" in found else {}
+                for rule, above in {"detect": found[rate]["card"], **beside}.items():
                     chosen = Threshold(patch, rule, rate, above, "test", result["images"])
                     store_threshold(model_folder(model), chosen)

@@ -16,6 +16,9 @@ from bagcert.rows.thresholds import BATCH, alert_leads, read_rate, threshold_for
 from bagcert.rules import IntegerScores, read_scores
 
 PATCHES = ("2x2", "5x5", "8x8", "10x10")
+TWO = ("2*2x2", "2*5x5")  # patches at once
+THREATS = (*PATCHES, *TWO)
+RECOVERED = 1000  # images that recovery from two patches is measured on
 RATES = ("1%", "5%")
 CURVE = ("0%", "0.2%", "0.5%", "1%", "2%", "3%", "5%", "7%", "10%", "15%")
 
@@ -37,32 +40,45 @@ def batches(
         yield scores, batch.labels[:count]
 
 
-def measure(defense: Defense, source: Source, images: int, stored: Path | None = None) -> dict[str, Any]:
-    """For every patch: recovery by `two-mask`, detection at a threshold of 0 and at each rate, and the curve."""
-    facing = {patch: (defense.against(patch, "detect"), defense.against(patch, "two-mask")) for patch in PATCHES}
-    parts: dict[str, list[Tensor]] = {patch: [] for patch in PATCHES}
+def measure(
+    defense: Defense, source: Source, images: int, stored: Path | None = None, recovered: int = RECOVERED
+) -> dict[str, Any]:
+    """For every threat: recovery by `two-mask`, detection at a threshold of 0 and at each rate, and the curve.
+
+    Recovery from two patches at once takes long, so it is measured on the first images alone, `recovered` of them.
+    """
+    facing = {patch: (defense.against(patch, "detect"), defense.against(patch, "two-mask")) for patch in THREATS}
+    parts: dict[str, list[Tensor]] = {patch: [] for patch in THREATS}
+    restored: dict[str, list[Tensor]] = {patch: [] for patch in THREATS}
+    seen = 0
     for scores, labels in batches(defense, source, images, stored):
         with one_thread():
             for patch, (detect, pairs) in facing.items():
                 plain = detect.rule.predict(scores, detect.regions)
-                found = pairs.certify_integers(scores, exact=False)
-                columns = (alert_leads(detect, scores), plain == labels, found.predicted == labels, found.certified)
-                beside = alert_leads(pairs, scores)
-                parts[patch].append(torch.stack([column.long() for column in (*columns, beside)], dim=1))
-    return {patch: summary(torch.cat(found)) for patch, found in parts.items()}
+                parts[patch].append(torch.stack([alert_leads(detect, scores), plain == labels], dim=1).cpu())
+                few = len(labels) if patch in PATCHES else max(0, min(len(labels), recovered - seen))
+                if few:
+                    found = pairs.certify_integers(scores.part(slice(few)), exact=False)
+                    beside = alert_leads(pairs, scores) if patch in PATCHES else torch.zeros_like(labels[:few])
+                    columns = (found.predicted == labels[:few], found.certified, beside)
+                    restored[patch].append(torch.stack([column.long() for column in columns], dim=1).cpu())
+        seen += len(labels)
+    return {patch: summary(torch.cat(parts[patch]), torch.cat(restored[patch]), patch) for patch in THREATS}
 
 
-def summary(table: Tensor) -> dict[str, Any]:
-    """From leads outside masks, right by sums, right by two masks, certified, and leads of `two-mask`: [n 5]."""
-    leads, right, recovered, certified = table[:, 0], table[:, 1].bool(), table[:, 2].bool(), table[:, 3].bool()
-    beside = table[:, 4]
-    return {
-        "recovery": {"clean": share(recovered), "certified": share(recovered & certified)},
+def summary(table: Tensor, restored: Tensor, patch: str) -> dict[str, Any]:
+    """From leads outside masks and right by sums, [n 2]; right by two masks, certified and leads of that, [m 3]."""
+    leads, right = table[:, 0], table[:, 1].bool()
+    recovered, certified, beside = restored[:, 0].bool(), restored[:, 1].bool(), restored[:, 2]
+    found = {
+        "recovery": {"clean": share(recovered), "certified": share(recovered & certified), "images": len(recovered)},
         "t=0": detection(leads, right, torch.zeros_like(leads)),
         **{rate: {**crossed(leads, right, rate), "card": threshold_for(leads, read_rate(rate))} for rate in RATES},
-        "two-mask": {rate: threshold_for(beside, read_rate(rate)) for rate in RATES},
         "curve": {rate: crossed(leads, right, rate) for rate in CURVE},
     }
+    if patch in PATCHES:
+        found["two-mask"] = {rate: threshold_for(beside, read_rate(rate)) for rate in RATES}
+    return found
 
 
 def crossed(leads: Tensor, right: Tensor, rate: str) -> dict[str, Any]:

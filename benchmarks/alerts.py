@@ -1,0 +1,126 @@
+"""Attack what is detectable many times: no class may change without an alert.
+
+    python -m benchmarks.alerts cifar10-small        (10,000 runs, for a GPU)
+    python -m benchmarks.alerts cifar10-small --runs 40 --steps 5 --control 8 --out /tmp/x.json   (a first look)
+
+Detectable test images of a shipped model, by `detect` and by the alert of `two-mask`, with t = 0 and with the threshold
+for 1 % false alerts on the card. An attack wins if it changes the class and avoids the alert. It starts at the weakest
+placements, from the image's own pixels and from random ones. A run is one descent. If an attack wins, the exit code is
+1.
+
+The control shows that the attack can win: the same attack on images that are neither detectable nor alerted.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from torch import Tensor
+
+import bagcert
+from bagcert import Certificate
+from bagcert.attacks import AttackSettings
+from bagcert.data import Source, load_dataset
+from bagcert.program import usual_device
+from bagcert.rows.thresholds import at_rate
+from studies.common.commands import call
+from studies.common.results import BENCHMARKS, provenance, write_results
+
+PATCHES = ("2x2", "5x5", "8x8")
+TWO = ("2*2x2",)  # patches at once, with the threshold for one of them
+RATE = "1%"
+BATCH = 128  # images searched for fitting ones at a time
+
+
+def cases(plain: bagcert.Defense) -> list[tuple[str, str]]:
+    """The patch and the rule of each case."""
+    settled = {
+        (patch, rule): at_rate(plain.against(patch, rule), RATE).rule.written
+        for patch in PATCHES
+        for rule in ("detect", "two-mask")
+    }
+    one = [
+        (patch, rule) for patch in PATCHES for rule in ("detect", settled[patch, "detect"], settled[patch, "two-mask"])
+    ]
+    return one + [(patch, settled[patch.partition("*")[2], "detect"]) for patch in TWO]
+
+
+def detectable(certificate: Certificate) -> Tensor:
+    assert certificate.detectable is not None
+    return certificate.detectable
+
+
+def unprotected(certificate: Certificate) -> Tensor:
+    """No alert, and nothing proven."""
+    assert certificate.alert is not None
+    return ~(certificate.alert | certificate.certified | detectable(certificate))
+
+
+def attacked(
+    defense: bagcert.Defense,
+    source: Source,
+    chosen: Callable[[Certificate], Tensor],
+    runs: int,
+    most: int,
+    settings: AttackSettings,
+) -> dict[str, Any]:
+    """Attack images of one kind until `runs` descents are done, `most` images tried or none left."""
+    begun, done, images, fooled, seen = time.perf_counter(), 0, 0, list[int](), 0
+    each = settings.places * settings.restarts
+    for number, batch in enumerate(source.batches(BATCH, "cpu")):
+        certificate = defense.certify(batch.images, exact=False)
+        wanted = min(-(-(runs - done) // each), most - images)
+        picked = chosen(certificate).cpu().nonzero().flatten()[:wanted]
+        seen += len(batch.images)
+        if len(picked):
+            labels = certificate.predicted.cpu()[picked]
+            result = defense.attack(batch.images[picked], labels, replace(settings, seed=settings.seed + number))
+            done, images = done + result.runs, images + len(picked)
+            fooled += batch.index[picked][(result.attacked.cpu() != labels)].tolist()
+        if done >= runs or images >= most:
+            break
+    seconds = round(time.perf_counter() - begun, 1)
+    return {"images": images, "of": seen, "runs": done, "fooled": fooled, "seconds": seconds}
+
+
+def main(
+    model: Annotated[str, typer.Argument(help="a shipped model")] = "cifar10-small",
+    runs: Annotated[int, typer.Option(help="descents on detectable images in all", min=1)] = 10_000,
+    control: Annotated[int, typer.Option(help="images of each case's control", min=1)] = 32,
+    steps: Annotated[int, typer.Option(help="of each descent")] = 50,
+    data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
+    out: Annotated[Path | None, typer.Option(help="the counts, as JSON; results/alerts-MODEL.json")] = None,
+) -> None:
+    """Attack detectable images and count the answers that change without an alert."""
+    plain = bagcert.load(model, usual_device())
+    source = load_dataset(plain.card["data"]["name"], data_dir).split("test")
+    settings = AttackSettings(steps=steps, places=4, restarts=2)
+    options = [model, "--runs", runs, "--control", control, "--steps", steps]
+    head = {
+        **provenance("benchmarks.alerts", options, plain.device, settings.seed),
+        **plain.program.describe(),
+        "weights_sha256": plain.card["weights_sha256"],
+        "attack": asdict(settings),
+    }
+    wanted, table, counts = cases(plain), list[dict[str, Any]](), {"runs": 0, "fooled": 0}
+    for place, (patch, rule) in enumerate(wanted):
+        defense = plain.against(patch, rule)
+        share = -(-(runs - counts["runs"]) // (len(wanted) - place))  # what one case leaves goes to the others
+        safe = attacked(defense, source, detectable, share, len(source), settings)
+        others = attacked(defense, source, unprotected, runs, control, settings) if ":" in rule else None
+        table.append({"patch": patch, "rule": rule, "detectable": safe, "control": others})
+        print(json.dumps(table[-1]), flush=True)
+        counts = {"runs": counts["runs"] + safe["runs"], "fooled": counts["fooled"] + len(safe["fooled"])}
+        path = out or BENCHMARKS / f"alerts-{Path(model).name}.json"
+        write_results(path, head, {**counts, "cases": table})  # after each, in case of an interruption
+    print(f"{counts['runs']} attacks on detectable images, {counts['fooled']} changed the class without an alert")
+    if counts["fooled"]:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    call(main)
