@@ -1,0 +1,1 @@
+"""Cover trained ImageNet networks by masks, and certify real photographs."""

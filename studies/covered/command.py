@@ -1,0 +1,202 @@
+"""Trained ImageNet networks under masks: what they prove about real photographs, and what that costs.
+
+    python -m studies covered check FOLDER                (are these the 2,000 photographs behind our numbers?)
+    python -m studies covered run FOLDER                  (all networks, patches and masks, on a GPU)
+    python -m studies covered run FOLDER --minutes 5      (what fits; the same command goes on)
+    python -m studies covered run FOLDER --networks lite0 --masks 3 --images 4 --out /tmp/results   (on a CPU)
+
+FOLDER holds val/CLASS/*: the first two photographs of each class of ImageNet's validation set, by name, cut to 224x224.
+Every evaluation is one rows file with recovery (`unanimous`) and detection at several thresholds (`detect`). Each time
+is that of 32 photographs in one program: to classify, to certify and to detect.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+import bagcert
+from bagcert.attacks import AttackSettings
+from bagcert.attacks.attack import PIXELS_AT_ONCE
+from bagcert.data import FolderSettings, load_dataset
+from bagcert.data.arrays import ArraySource
+from bagcert.data.folder import FolderDataset
+from bagcert.defense import Defense, load
+from bagcert.errors import UsageError
+from bagcert.pictures import Framing
+from bagcert.program import usual_device
+from bagcert.rows.certified import read_rows
+from bagcert.rows.format import Evaluation
+from bagcert.rows.header import describe
+from studies.common.results import RESULTS, provenance, write_results
+from studies.common.sharing import deadline_of, report
+from studies.common.subject import Subject
+from studies.covered import networks
+from studies.covered.networks import MEAN, SIDE, STD, WEIGHTS
+
+PATCHES = {"23x23": "1 %", "32x32": "2 %", "39x39": "3 %"}
+RULES = ["unanimous", "detect", "detect:256", "detect:512", "detect:1024", "detect:2048"]  # 256 units are a logit of 1
+TIMED = 32  # photographs
+ATTACKED = 200
+SETTINGS = AttackSettings(steps=20, step_size=0.1)
+PHOTOGRAPHS = Path(__file__).with_name("photographs.txt")
+
+
+def run(
+    photographs: Annotated[Path, typer.Argument(help="a folder with val/CLASS/*")],
+    chosen: Annotated[list[str] | None, typer.Option("--networks", help=f"of {', '.join(WEIGHTS)}")] = None,
+    patches: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(PATCHES)}")] = None,
+    masks: Annotated[list[int] | None, typer.Option(help="masks along each axis; default: 6 and 3")] = None,
+    images: Annotated[int, typer.Option(help="the first ones: one of each class, then the second of each")] = 2000,
+    attack: Annotated[bool, typer.Option(help="attack certified photographs")] = False,
+    minutes: Annotated[float | None, typer.Option(help="stop in time; the same command goes on")] = None,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
+    compiled: Annotated[bool, typer.Option("--compile", help="by torch.compile")] = False,
+    at_once: Annotated[int | None, typer.Option(help="masked images per pass; default: what fits")] = None,
+    out: Annotated[Path, typer.Option(help="the folder of stored rows")] = RESULTS,
+    work: Annotated[Path, typer.Option(help="models and rows that are not complete")] = Path("runs/covered"),
+) -> None:
+    """Certify, time and attack every network, patch and number of masks."""
+    deadline, left, jobs = deadline_of(minutes), [], 0
+    dataset = load_dataset(str(photographs), None, FolderSettings(Framing((SIDE, SIDE)), resident=True))
+    assert isinstance(dataset, FolderDataset)
+    for name in chosen or list(WEIGHTS):
+        for count in masks or [6, 3]:
+            begun: Defense | None = None
+            for patch in patches or list(PATCHES):
+                jobs += 1
+                label = f"{name}-k{count}-{patch}"
+                target = out / "covered" / f"{label}.jsonl.gz"
+                if target.exists() and (not attack or attacked_path(target).exists()):
+                    continue
+                if time.monotonic() > deadline:
+                    left.append(label)
+                    continue
+                begun = begun or covered(name, count, dataset, work, dtype, compiled, at_once)
+                defense = begun.against(patch)
+                subject = Subject(defense, dataset.split("test"), describe(label, defense, dataset, "test"))
+                entries = [Evaluation(patch, rule) for rule in RULES]
+                subject.certify(entries, images, work / "rows", target)
+                if attack:
+                    attack_certified(subject, patch, dataset, target, work)
+                else:
+                    write_times(subject, out / "covered" / f"{label}-time.json", label, min(TIMED, images))
+    report(jobs, left)
+
+
+def covered(
+    name: str, masks: int, dataset: FolderDataset, work: Path, dtype: str, compiled: bool, at_once: int | None
+) -> Defense:
+    """The network under masks: its weights become safetensors with a card, and are loaded from there."""
+    device = usual_device()
+    folder = work / f"{name}-k{masks}-{device.type}-{dtype}{'-compiled' if compiled else ''}"
+    build: Callable[[], torch.nn.Module] = getattr(networks, name)
+    if not folder.exists():
+        network = build().to(device)
+        bagcert.cover(
+            network,
+            SIDE,
+            dataset.classes,
+            "2%",
+            masks=masks,
+            mean=MEAN,
+            std=STD,
+            framing=dataset.framing,
+            at_once=at_once,
+            dtype=dtype,
+            compiled=compiled,
+        ).save(folder)
+    found = load(folder, device, build())
+    return replace(found, batch_size=96)
+
+
+def attacked_path(rows: Path) -> Path:
+    return rows.with_name(rows.name.replace(".jsonl", "-attack.jsonl"))
+
+
+def attack_certified(subject: Subject, patch: str, dataset: FolderDataset, rows: Path, work: Path) -> None:
+    """Attack the first certified photographs: none may change its class."""
+    PIXELS_AT_ONCE["cuda"] = 2**19  # these networks are small
+    found = read_rows(rows)
+    recovered = found.results[Evaluation(patch, "unanimous")]
+    proven = (recovered.certified & (recovered.predicted == found.labels)).nonzero().flatten()[:ATTACKED]
+    source = ArraySource(dataset.decoded("val"), proven)
+    header = {**subject.header, "photographs": proven.tolist()}
+    Subject(subject.defense, source, header).attack(
+        Evaluation(patch, "unanimous"), len(proven), SETTINGS, work / "rows", attacked_path(rows)
+    )
+
+
+def write_times(subject: Subject, path: Path, label: str, images: int) -> None:
+    """Seconds and passes per photograph: to classify, to certify, and to detect."""
+    batch = next(subject.source.batches(images, subject.defense.device))
+    recover, detect = subject.defense.against(rule="unanimous"), subject.defense.against(rule="detect")
+    tasks: dict[str, Callable[[], Any]] = {
+        "classify": lambda: recover.predict(batch.images),
+        "certify": lambda: recover.certify(batch.images, exact=False),
+        "detect": lambda: detect.certify(batch.images, exact=False),
+    }
+    found: dict[str, Any] = {}
+    for task, call in tasks.items():
+        passes = [0]
+        for defense in (recover, detect):
+            count_passes(defense, passes)
+        if subject.defense.device.type == "cuda":
+            torch.cuda.synchronize()
+        begun = time.perf_counter()
+        call()
+        if subject.defense.device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - begun
+        found[task] = {"seconds": seconds / len(batch.images), "passes": passes[0] / len(batch.images)}
+    head = provenance("studies covered run", [label], subject.defense.device)
+    write_results(path, head, {"program": str(subject.defense.program), "photographs": len(batch.images), **found})
+
+
+def count_passes(defense: Defense, passes: list[int]) -> None:
+    """Count the masked images of every pass from now on, in the place of an earlier counter."""
+    scorer = defense.scorer
+    plain = type(scorer).classify  # type: ignore[attr-defined]
+
+    def classify(images: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
+        passes[0] += len(images)
+        return plain(scorer, images, masks)  # type: ignore[no-any-return]
+
+    scorer.__dict__["classify"] = classify
+
+
+def check(photographs: Annotated[Path, typer.Argument(help="a folder with val/CLASS/*")]) -> None:
+    """Compare a folder with the names and SHA-256 of the 2,000 photographs."""
+    listed = (line.split("  ") for line in PHOTOGRAPHS.read_text(encoding="utf-8").splitlines())
+    known = {name: digest for digest, name in listed}
+    found = {path.relative_to(photographs).as_posix(): path for path in sorted(photographs.glob("val/*/*"))}
+    for name in sorted(known.keys() ^ found.keys()):
+        raise UsageError(f"{name} is {'missing' if name in known else 'none of the 2,000 photographs'}.")
+    for name, path in found.items():
+        if hashlib.sha256(path.read_bytes()).hexdigest() != known[name]:
+            raise UsageError(f"{name} has other bytes than the photograph behind our numbers.")
+    print(f"all {len(found):,} photographs are there")
+
+
+def page(out: Annotated[Path, typer.Option(help="the folder of stored rows")] = RESULTS) -> None:
+    """Print the tables of docs/imagenet.md from the stored rows."""
+    print("\n".join(lines(out / "covered")))
+
+
+def lines(folder: Path) -> Iterator[str]:
+    """One line per rows file: clean and certified accuracy of recovery, and of detection at each threshold."""
+    for path in sorted(folder.glob("*.jsonl.gz")):
+        if "-attack" in path.name:
+            continue
+        results = json.loads(path.with_name(path.name.replace(".jsonl.gz", ".meta.json")).read_text())["results"]
+        cells = [
+            f"{each['rule']} {100 * each['clean_accuracy']:.2f} / {100 * each['certified_accuracy']:.2f}"
+            for each in results
+        ]
+        yield f"| {path.name.removesuffix('.jsonl.gz')} | " + " | ".join(cells) + " |"
