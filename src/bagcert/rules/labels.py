@@ -44,7 +44,7 @@ class LabelCertificate:
     @property
     def proven(self) -> Tensor:
         """The labels that are present, or absent, whatever the patch: bool [b k]."""
-        return self._kept(self.present).all(dim=2)
+        return self.kept(self.present).all(dim=2)
 
     def most_wrong(self, truth: Tensor) -> Tensor:
         """How many labels differ from the truth, bool [b k], under the worst patch; at most that many: int64 [b]."""
@@ -53,13 +53,14 @@ class LabelCertificate:
                 f"The truth must be booleans of shape {list(self.present.shape)}, but is {truth.dtype} "
                 f"{list(truth.shape)}. Say of each label whether it is there."
             )
-        return (~self._kept(truth.to(self.present.device))).sum(dim=1).amax(dim=1)
+        return (~self.kept(truth.to(self.present.device))).sum(dim=1).amax(dim=1)
 
     def most_changed(self) -> Tensor:
         """How many labels of the answer one patch can change; at most that many: int64 [b]."""
         return self.most_wrong(self.present)
 
-    def _kept(self, wanted: Tensor) -> Tensor:
+    def kept(self, wanted: Tensor) -> Tensor:
+        """The labels that stay as wanted, bool [b k], under each mask: bool [b k n]."""
         return torch.where(wanted[:, :, None], self.kept_present, self.kept_absent)
 
     def __len__(self) -> int:

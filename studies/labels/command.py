@@ -1,0 +1,176 @@
+"""Several answers from score maps: the k best classes of the shipped models, and pictures of four tiles.
+
+    python -m studies labels top cifar10-small      (all test images; seconds on a GPU, an hour and more on two cores)
+    python -m studies labels trial labels           (which classes are in the picture? two minutes on one H200)
+    python -m studies labels trial segmentation     (which class has each pixel? two minutes)
+    python -m studies labels page                   (docs/several-answers.md from studies/results/labels/)
+
+A picture is four images of CIFAR-10, two by two. Training pictures are made of training images, anew in every epoch.
+Test pictures are made of test images, four by four in their order. Thresholds of labels are chosen on pictures of the
+validation split, which training does not see.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from bagcert.data import ArrayDataset, load_dataset
+from bagcert.defense import load
+from bagcert.errors import UsageError, unknown_name
+from bagcert.files import write_atomically
+from bagcert.report.tables import percent
+from bagcert.scorers.weights import CONFIG
+from studies.common.results import RESULTS, ROOT, provenance, write_results
+from studies.common.subject import Subject
+from studies.common.tables import Lines, put_table
+from studies.labels.measure import measure
+from studies.labels.tasks import TASKS
+from studies.labels.top_sets import measure_top
+from studies.labels.training import train
+
+FOLDER = RESULTS / "labels"
+PAGE = ROOT / "docs" / "several-answers.md"
+Out = Annotated[Path, typer.Option(help="the folder of results")]
+DataDir = Annotated[Path | None, typer.Option(help="where data sets are kept")]
+Attacked = Annotated[int, typer.Option(help="how many are attacked for each patch; the first ones", min=0)]
+AttackSteps = Annotated[int, typer.Option(help="of each attack", min=4)]
+
+
+def top(
+    model: Annotated[str, typer.Argument(help="a shipped model or a run folder")],
+    images: Annotated[int, typer.Option(help="the first ones of the test set", min=1)] = 10_000,
+    attacked: Attacked = 400,
+    attack_steps: AttackSteps = 40,
+    out: Out = FOLDER,
+    data_dir: DataDir = None,
+) -> None:
+    """Sets of the k best classes of one model, certified and attacked."""
+    subject = Subject.find(model, model, data_dir)
+    count, name = min(images, len(subject.source)), f"top-{Path(model).name}"
+    rows = out / f"{name}.jsonl.gz"
+    found = measure_top(subject, count, attacked, attack_steps, rows)
+    options = [model, "--images", count, "--attacked", attacked, "--attack-steps", attack_steps]
+    head = provenance("studies labels top", options, subject.defense.device)
+    facts = {"arithmetic": subject.header["arithmetic"], "weights_sha256": subject.header["weights_sha256"]}
+    write_results(out / f"{name}.json", {**head, **facts, "rows": rows.name, "images": count}, {"patches": found})
+
+
+def trial(
+    task: Annotated[str, typer.Argument(help="labels or segmentation")],
+    run: Annotated[Path | None, typer.Option(help="folder of the network; trained unless it is there")] = None,
+    steps: Annotated[int, typer.Option(help="of training", min=1)] = 1800,
+    seconds: Annotated[float | None, typer.Option(help="of training, if these pass before its steps", min=1)] = None,
+    batch: Annotated[int, typer.Option(help="pictures of a training step", min=1)] = 125,
+    narrow: Annotated[int, typer.Option(help="features of the first layers", min=1)] = 96,
+    wide: Annotated[int, typer.Option(help="features of the others", min=1)] = 288,
+    pictures: Annotated[int, typer.Option(help="of the test split; the first ones", min=1)] = 2500,
+    attacked: Attacked = 200,
+    attack_steps: AttackSteps = 40,
+    seed: int = 0,
+    data: Annotated[str, typer.Option(help="the data set of the tiles")] = "cifar10",
+    out: Out = FOLDER,
+    data_dir: DataDir = None,
+) -> None:
+    """Train a network on pictures of four tiles, certify and attack it."""
+    if task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+    dataset = load_dataset(data, data_dir)
+    if not isinstance(dataset, ArrayDataset):
+        raise UsageError(f"The tiles of {data} are not all of one size. Use cifar10.")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    wanted, folder = TASKS[task](), run or Path("runs") / f"tiles-{task}"
+    if not (folder / CONFIG).exists():
+        train(wanted, dataset, (narrow, wide), batch, steps, seconds, seed, device, folder)
+    defense = replace(load(folder, device), batch_size=min(50, pictures))
+    rows = out / f"{task}.jsonl.gz"
+    found = measure(wanted, defense, dataset, pictures, attacked, attack_steps, rows)
+    options = {
+        "steps": defense.card["steps"],
+        "batch": batch,
+        "narrow": narrow,
+        "wide": wide,
+        "pictures": pictures,
+        "seed": seed,
+    }
+    words = [task, *(str(word) for key, value in options.items() for word in (f"--{key}", value))]
+    words += ["--attacked", str(attacked), "--attack-steps", str(attack_steps), "--data", data]
+    head = provenance("studies labels trial", words, device, seed)
+    facts = {"arithmetic": str(defense.program), "weights_sha256": defense.card["weights_sha256"], "rows": rows.name}
+    facts["training_seconds"] = defense.card["seconds"]
+    write_results(out / f"{task}.json", {**head, **facts}, found)
+
+
+def read_result(folder: Path, name: str) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return result
+
+
+def top_lines(folder: Path) -> Lines:
+    """Label in the set / proven to stay, mean size of a set."""
+    files = sorted(folder.glob("top-*.json"))
+    results = {path.stem.removeprefix("top-"): read_result(folder, path.stem) for path in files}
+    numbers = [best for best in next(iter(next(iter(results.values()))["patches"].values())) if best != "attack"]
+    lines: Lines = [
+        ("model", "patch", *(f"k = {best}" for best in numbers), *(f"size, k = {best}" for best in numbers))
+    ]
+    for model, result in results.items():
+        for patch, found in result["patches"].items():
+            shares = (f"{percent(found[best]['in_set'])} / {percent(found[best]['proven'])}" for best in numbers)
+            sizes = (f"{found[best]['mean_size']:.2f} (≤ {found[best]['largest_size']})" for best in numbers)
+            lines.append((f"`{model}`", patch, *shares, *sizes))
+    return lines
+
+
+def label_lines(folder: Path) -> Lines:
+    """Wrong labels per picture, and pictures whose labels are all right."""
+    result = read_result(folder, "labels")
+    lines: Lines = [("patch", "wrong labels", "attacked", "certified", "all right %", "certified all right %")]
+    for patch, found in result["patches"].items():
+        means = (f"{found['wrong']:.3f}", f"{found['of_these']['attacked']:.3f}", f"{found['most_wrong']:.3f}")
+        lines.append((patch, *means, percent(found["all_right"]), percent(found["all_right_certified"])))
+    usual = f"{result['majority_wrong']:.3f}"
+    lines.append(("majority", usual, usual, usual, "0.00", "0.00"))
+    return lines
+
+
+def pixel_lines(folder: Path) -> Lines:
+    """Right pixels in percent."""
+    result = read_result(folder, "segmentation")
+
+    def right(wrong: float) -> str:
+        return percent(1 - wrong / result["of"])
+
+    lines: Lines = [("patch", "right pixels %", "attacked %", "certified %")]
+    for patch, found in result["patches"].items():
+        lines.append((patch, *map(right, (found["wrong"], found["of_these"]["attacked"], found["most_wrong"]))))
+    lines.append(("majority", *[right(result["majority_wrong"])] * 3))
+    return lines
+
+
+def attack_lines(folder: Path) -> Lines:
+    """What was attacked, and what broke: nothing."""
+    lines: Lines = [("attack on", "patch", "attacked", "of these proven", "succeeded", "broken proofs")]
+    for path in sorted(folder.glob("top-*.json")):
+        for patch, found in read_result(folder, path.stem)["patches"].items():
+            tally = found["attack"]
+            counts = (str(tally[key]) for key in ("attacked", "proven", "out", "broken"))
+            lines.append((f"`{path.stem.removeprefix('top-')}`, k = {tally['best']}", patch, *counts))
+    for task in TASKS:
+        for patch, found in read_result(folder, task)["patches"].items():
+            lines.append((f"{task} of tiles", patch, str(found["pictures_attacked"]), "–", "–", str(found["broken"])))
+    return lines
+
+
+TABLES = {"top": top_lines, "labels": label_lines, "pixels": pixel_lines, "attacks": attack_lines}
+
+
+def page(out: Out = FOLDER) -> None:
+    """Fill the tables of docs/several-answers.md."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, lines in TABLES.items():
+        text = put_table(text, name, lines(out))
+    write_atomically(PAGE, text.encode())

@@ -1,0 +1,104 @@
+"""The study of several answers: tiles, thresholds and attacks by hand, and a tiny run of each task."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bagcert.data import ArrayDataset, load_dataset
+from bagcert.rules import read_scores
+from studies.labels import command
+from studies.labels.attacked import painted
+from studies.labels.tasks import Labels, bits
+from studies.labels.tiles import Pictures, fixed_pictures, tiled, training_pictures
+from studies.labels.top_sets import kth_lead, summary
+from tests.rows.digit_runs import save_digit_run
+
+TINY = {"steps": 3, "batch": 4, "narrow": 16, "wide": 16, "pictures": 3, "attacked": 2, "attack_steps": 4}
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+
+
+def test_a_picture_has_its_images_two_by_two() -> None:
+    images = torch.arange(9.0)[:, None, None, None].expand(9, 1, 3, 2)
+    found = tiled(images, torch.arange(9) % 5)
+    assert found.images.shape == (2, 1, 6, 4) and found.tiles.tolist() == [[[0, 1], [2, 3]], [[4, 0], [1, 2]]]
+    assert found.images[0, 0].tolist() == [[0, 0, 1, 1]] * 3 + [[2, 2, 3, 3]] * 3
+    assert found.present(6)[1].tolist() == [True, True, True, False, True, False]
+    assert found.pixels((2, 4))[0].tolist() == [[0, 0, 1, 1], [2, 2, 3, 3]]
+
+
+def test_splits_do_not_mix() -> None:
+    """Training pictures hold training images alone, and are others in every epoch."""
+    digits = load_dataset("digits")
+    assert isinstance(digits, ArrayDataset)
+    test = fixed_pictures(digits.split("test"), 10**6, torch.device("cpu"))
+    assert len(test) == len(digits.split("test")) // 4
+    source = digits.split("train")
+    stream = training_pictures(source, len(source) // 4, 0, torch.device("cpu"))
+    first, second = next(stream), next(stream)
+    assert not torch.equal(first.tiles, second.tiles)
+    assert len(first) == len(source) // 4
+
+
+def test_thresholds_are_those_with_the_fewest_errors() -> None:
+    """Of means 10 to 40, with the label in the last two: anything from 20 to 29; of a constant label, below all."""
+    values = torch.tensor([10, 20, 30, 40])[:, None, None, None].expand(4, 2, 3, 3).clone()
+    tiles = torch.tensor([1, 1, 0, 0])[:, None, None].expand(4, 2, 2).clone()
+    tiles[:, 0, 0] = 1
+    task = Labels()
+    chosen = task.settle(read_scores(values, None), Pictures(torch.zeros(4, 1, 6, 6), tiles))["thresholds"]
+    assert 20 <= chosen[0] < 30 and chosen[1] < 10
+    regions_free = values[:, :, 0, 0] > torch.tensor(chosen)
+    assert regions_free.tolist() == [[False, True], [False, True], [True, True], [True, True]]
+
+
+def test_flags_leads_and_patches_by_hand() -> None:
+    assert bits(torch.tensor([[True, False, True], [False, True, False]])).tolist() == [5, 2]
+    assert kth_lead(torch.tensor([[5, 1, 4, 2]]), torch.tensor([2]), 1).tolist() == [-1]
+    assert kth_lead(torch.tensor([[5, 1, 4, 2]]), torch.tensor([2]), 2).tolist() == [2]
+    found = painted(torch.tensor([[1, 0, 2, 3]]), (4, 4))[0, 0].int().tolist()
+    assert found == [[0, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
+    table = torch.tensor([[3, 1, 1, 1, 2], [7, 0, 1, 0, 3]])
+    assert summary(table) == {"in_set": 1.0, "proven": 0.5, "mean_size": 2.5, "largest_size": 3}
+
+
+@pytest.mark.parametrize("task", ["labels", "segmentation"])
+def test_a_tiny_trial(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("studies.labels.measure.PATCHES", ("2x2", "5x5"))
+    command.trial(task, run=tmp_path / "run", data="digits", out=tmp_path, **TINY)  # type: ignore[arg-type]
+    found = json.loads((tmp_path / f"{task}.json").read_text())
+    rows = read_rows(tmp_path / f"{task}.jsonl.gz")
+    assert len(rows) == 2 * found["pictures"] == 6 and found["majority_wrong"] > 0
+    for patch, result in found["patches"].items():
+        mine = [row for row in rows if row["patch"] == patch]
+        for key in ("wrong", "most_wrong"):
+            assert result[key] == sum(row[key] for row in mine) / len(mine)
+        assert all(row["wrong"] <= row["most_wrong"] <= found["of"] for row in mine)
+        attacked = [row for row in mine if row["attacked"] >= 0]
+        assert len(attacked) == result["pictures_attacked"] == 2 and result["broken"] == 0
+        assert all(row["wrong"] <= row["attacked"] <= row["most_wrong"] for row in attacked)
+    lines = {"labels": command.label_lines, "segmentation": command.pixel_lines}[task](tmp_path)
+    assert [line[0] for line in lines] == ["patch", "2x2", "5x5", "majority"]
+
+
+def test_a_tiny_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = save_digit_run(tmp_path / "run", "logits", "two-mask", bias=0.0)
+    monkeypatch.setattr("studies.labels.top_sets.PATCHES", ("2x2",))
+    monkeypatch.setattr("studies.labels.top_sets.BATCH", 2)
+    command.top(str(run), images=3, attacked=2, attack_steps=4, out=tmp_path)
+    found = json.loads((tmp_path / "top-run.json").read_text())
+    rows = read_rows(tmp_path / "top-run.jsonl.gz")
+    assert len(rows) == found["images"] == 3 and found["patches"]["2x2"]["attack"]["broken"] == 0
+    for best in ("2", "3", "5"):
+        result = found["patches"]["2x2"][best]
+        inside = [row["sets"][best][0] >> row["label"] & 1 for row in rows]
+        proven = [row["sets"][best][1] >> row["label"] & 1 for row in rows]
+        assert (result["in_set"], result["proven"]) == (sum(inside) / 3, sum(proven) / 3)
+        assert result["largest_size"] == max(row["sets"][best][0].bit_count() for row in rows) >= int(best)
+    assert len(command.top_lines(tmp_path)) == 2
