@@ -9,7 +9,7 @@ DEMO := .venv-demo
 # Two test processes on two cores: a second thread in each only makes them wait for each other (3x slower).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: test quick full lint site bench mutants fuzz load demo peers compat clean
+.PHONY: locked sbom test quick full lint site bench mutants fuzz load demo peers compat clean
 
 test: lint
 	$(PYTEST) --durations=15
@@ -81,6 +81,17 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[all,dev]'
 	touch $@
+
+# The same environment from exactly the files whose SHA-256 we know, for Python 3.11 on Linux x86_64 without a GPU:
+# `make locked test`. The CPU build of torch is not on PyPI: name its index in PIP_EXTRA_INDEX_URL.
+locked: supply/requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --no-deps --require-hashes -r supply/requirements.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	touch $(READY)
+
+sbom: $(READY)
+	$(BIN)/python -m supply.sbom > sbom.json
 
 clean:
 	rm -rf $(VENV) $(PEERS) $(DEMO) site .venv-compat-* .mypy_cache .pytest_cache .ruff_cache .hypothesis mutants

@@ -26,7 +26,6 @@ from benchmarks.million.patches import STEP_SIZE, Painted, cheap, descents
 from benchmarks.million.plan import CHEAP, CONTROL, DESCENTS, EACH, LARGEST, Case, Unit, all_units, rules_of
 from benchmarks.million.world import Slice, World
 
-STREAMS = 4  # batches of 16 leave most of a large GPU idle, so several run at once
 KEPT = 16  # patches that won, of each control and kind
 Record = dict[str, Any]
 
@@ -41,6 +40,7 @@ class Sitting:
     share: float  # of each unit, for a rehearsal
     data_dir: Path | None = None
     images: int = 1000  # test images of a slice
+    streams: int = 4  # batches of 16 leave most of a large GPU idle, so several run at once
     models: dict[str, bagcert.Defense] = field(default_factory=dict)
     slices: dict[tuple[str, int], Slice] = field(default_factory=dict)
     worlds: dict[tuple[Case, int], World] = field(default_factory=dict)
@@ -59,7 +59,10 @@ class Sitting:
             source = load_dataset(defense.card["data"]["name"], self.data_dir).split("test")
             batch = next(source.batches(count, "cpu", start=number))
             images = batch.images.to(self.device)
-            scores = whole_scores(defense, images)
+            scores = self.scores(defense, images)
+            if not torch.equal(scores.values[:64], defense.scores(images[:64]).values):
+                print("one stream alone: several do not give the same scores", flush=True)
+                self.streams, scores = 1, defense.scores(images)
             self.slices[model, number] = Slice(images, batch.labels.to(self.device), batch.index, scores)
         return self.slices[model, number]
 
@@ -84,23 +87,22 @@ class Sitting:
     def won_path(self, unit: Unit) -> Path:
         return self.folder / f"won-{unit.name.replace('/', '-')}.npy"
 
+    def scores(self, defense: bagcert.Defense, images: Images) -> IntegerScores:
+        """What `defense.scores` returns, by the same program, with several of its batches on the GPU at once."""
+        if self.device.type != "cuda" or self.streams == 1:
+            return defense.scores(images)
+        parts = images.split(16 * defense.batch_size)  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+        streams = [torch.cuda.Stream() for _ in range(self.streams)]  # type: ignore[no-untyped-call]
 
-def whole_scores(defense: bagcert.Defense, images: Images) -> IntegerScores:
-    """What `defense.scores` returns, with several of its batches on the GPU at once: the certified program itself."""
-    if images.device.type != "cuda":
-        return defense.scores(images)
-    parts = images.split(16 * defense.batch_size)  # type: ignore[no-untyped-call]
-    torch.cuda.synchronize()
-    streams = [torch.cuda.Stream() for _ in range(STREAMS)]  # type: ignore[no-untyped-call]
+        def scored(number: int) -> Tensor:
+            with torch.cuda.stream(streams[number % self.streams]):
+                return defense.scores(parts[number]).values
 
-    def scored(number: int) -> Tensor:
-        with torch.cuda.stream(streams[number % STREAMS]):
-            return defense.scores(parts[number]).values
-
-    with ThreadPoolExecutor(STREAMS) as pool:
-        found = list(pool.map(scored, range(len(parts))))
-    torch.cuda.synchronize()
-    return read_scores(torch.cat(found), defense.scorer.step.bounds)
+        with ThreadPoolExecutor(self.streams) as pool:
+            found = list(pool.map(scored, range(len(parts))))
+        torch.cuda.synchronize()
+        return read_scores(torch.cat(found), defense.scorer.step.bounds)
 
 
 def run_unit(sitting: Sitting, unit: Unit) -> Record:
@@ -123,7 +125,7 @@ def run_unit(sitting: Sitting, unit: Unit) -> Record:
 def attack(sitting: Sitting, unit: Unit, painted: Painted) -> Record:
     """Every rule that has a proof of the clean image must answer as before; the case's own has one of each."""
     seen, verdicts, broken = sitting.slice(unit.case.model, unit.slice), {}, []
-    scores = whole_scores(sitting.model(unit.case.model), painted.whole)
+    scores = sitting.scores(sitting.model(unit.case.model), painted.whole)
     for rule, world in sitting.rivals(unit.case, unit.slice).items():
         proven = world.proven[painted.image].nonzero().flatten()
         verdicts[rule] = len(proven)
@@ -143,7 +145,7 @@ def control(sitting: Sitting, unit: Unit, world: World, count: int, draw: torch.
             descents(world, world.open, count, sitting.steps, draw),
             cheap(world, world.open, count, none, draw),
         ):
-            scores = whole_scores(world.defense, painted.whole)
+            scores = sitting.scores(world.defense, painted.whole)
             fooled = world.broken(scores, painted.image)
             tried.update(painted.content)
             changed.update(name for name, done in zip(painted.content, fooled.tolist(), strict=True) if done)
