@@ -52,7 +52,10 @@ def linked(text: str) -> str:
 
 
 def home() -> str:
-    return without_menu((ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "]("))
+    """The README, without what lives only on GitHub: badges, and links to files beside `docs/`."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    text = re.sub(r"^\[!\[.*\n", "", text, flags=re.MULTILINE)
+    return without_menu(re.sub(r"\[([^]]+)\]\([A-Z]+\.\w+\)", r"\1", text))
 
 
 def changelog() -> str:
