@@ -112,7 +112,7 @@ def covered(
             dtype=dtype,
             compiled=compiled,
         ).save(folder)
-    found = load(folder, device, build())
+    found = load(folder, device, build().to(device))
     return replace(found, batch_size=96)
 
 

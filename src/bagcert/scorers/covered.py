@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -139,7 +139,8 @@ def check_classifier(network: nn.Module, config: CoverConfig, image_size: Size) 
             "Wrap it so that it returns the logits alone."
         )
     config.need_classes(found.shape[1])
-    scorer = CoverScorer(network, config, image_size, (0.0,), (1.0,)).to(like.device)
+    tried = replace(config, compiled=config.compiled and like.is_cuda)  # before the move to a GPU, not by its program
+    scorer = CoverScorer(network, tried, image_size, (0.0,), (1.0,)).to(like.device)
     masks = torch.zeros(len(images), *image_size, dtype=torch.bool, device=like.device)
     order = torch.randperm(len(images), generator=draw).to(like.device)
     moved = images[order]

@@ -58,6 +58,7 @@ class DoubleMasking(HidingScorer):
     own_batches: ClassVar[bool] = True
     pairs = True  # it counts pairs of masks; else its scores are the logits under single ones
     threat: Threat | None = None
+    _hides: Tensor | None = None
 
     @property
     @abstractmethod
@@ -89,7 +90,7 @@ class DoubleMasking(HidingScorer):
         if self.threat is not None and (str(self.threat), self.pairs) == (str(threat), views):
             return self
         faced = copy.copy(self)
-        faced.pairs, faced.threat = views, threat
+        faced.pairs, faced.threat, faced._hides = views, threat, None
         faced.hide(threat.extent, threat.image_size)
         return faced
 
@@ -148,8 +149,11 @@ class DoubleMasking(HidingScorer):
     def _hiders(self, device: torch.device) -> Tensor:
         """Float [r n]: 1 where mask n hides all of what reaches the maximal region r."""
         assert self.threat is not None
-        regions = self.footprint.regions(self.threat).maximal()
-        return (~regions.masks()[:, :-1]).flatten(1).to(device, torch.float32)
+        if self._hides is None:
+            regions = self.footprint.regions(self.threat).maximal()
+            self._hides = (~regions.masks()[:, :-1]).flatten(1).float()
+        self._hides = self._hides.to(device)
+        return self._hides
 
 
 class Answers:
