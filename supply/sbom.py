@@ -16,9 +16,9 @@ from supply.installed import OURS, needed
 
 
 def component(name: str, found: Distribution) -> dict[str, Any]:
-    told = found.metadata.get("License-Expression") or found.metadata.get("License") or ""
-    license = told.strip().partition("\n")[0]  # some put the whole text there
-    about = {"licenses": [{"license": {"name": license}}]} if license else {}
+    told = [found.metadata[key] for key in ("License-Expression", "License") if key in found.metadata]
+    first = told[0].strip().partition("\n")[0] if told else ""  # some put the whole text there
+    about = {"licenses": [{"license": {"name": first}}]} if first else {}
     purl = f"pkg:pypi/{name}@{found.version}"
     return {"type": "library", "bom-ref": purl, "name": name, "version": found.version, "purl": purl, **about}
 
