@@ -1,5 +1,6 @@
-"""`bagcert models`: the models that come with the package, and what each one proves."""
+"""`bagcert models`: the models that come with the package, what each one proves, and what it costs."""
 
+from shutil import get_terminal_size
 from typing import Annotated
 
 import typer
@@ -7,19 +8,34 @@ from rich.console import Console
 from rich.table import Table
 
 from bagcert.cli.output import show_card
-from bagcert.stored_models import card, shipped_models
+from bagcert.errors import unknown_name
+from bagcert.stored_models import card
+from bagcert.zoo import COST_HEADS, KEYS, PATCHES, PROOF_HEADS, by_key, cost_cells, proof_cells, zoo
 
 
 def models(
     name: Annotated[str | None, typer.Argument(help="model whose card to show")] = None,
+    sort: Annotated[str, typer.Option(metavar="KEY", help=f"order of the list: {', '.join(KEYS)}")] = "name",
 ) -> None:
     if name is not None:
         show_card(name, card(name))
         return
-    table = Table("model", "rule", "patch", "clean %", "certified %", "recipe command")
-    for each in shipped_models():
-        facts = card(each)
-        own = next(row for row in facts["test"] if (row["patch"], row["rule"]) == (facts["patch"], facts["rule"]))
-        shares = (f"{100 * own[key]:.2f}" for key in ("clean", "certified"))
-        table.add_row(each, facts["rule"], facts["patch"], *shares, facts["command"])
-    Console().print(table)
+    if sort not in KEYS:
+        raise unknown_name("order", sort, KEYS)
+    found = by_key(zoo(), sort)
+    console = Console(soft_wrap=True, highlight=False, width=max(100, get_terminal_size().columns))
+    for heads, cells in ((PROOF_HEADS, proof_cells), (COST_HEADS, cost_cells)):
+        table = Table(*heads)
+        for each in found:
+            table.add_row(*cells(each))
+        console.print(table)
+    rules = ", ".join(dict.fromkeys(each.rule for each in found))
+    console.print(
+        f"{PATCHES[0]} to {PATCHES[-1]}: certified % of the test set against such a patch, by recovery ({rules}: the "
+        "class is proven) / by detection (detect: the class, or an alert). A dash: not measured."
+    )
+    for kind in ("cpu", "gpu"):
+        speeds = [speed for each in found if (speed := getattr(each, kind)) is not None]
+        for command, device in dict.fromkeys((speed.command, speed.device) for speed in speeds):
+            console.print(f"{kind.upper()}: {device}, by {command}", markup=False)
+    console.print("A model's card: bagcert models NAME")

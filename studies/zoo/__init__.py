@@ -1,0 +1,1 @@
+"""The shipped models side by side: what they prove, and what they cost."""
