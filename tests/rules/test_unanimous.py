@@ -1,5 +1,7 @@
 """The rule of views that hide the patch, on maps made by hand."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch import Tensor
@@ -62,6 +64,38 @@ def test_images_of_a_batch_are_answered_each_by_itself() -> None:
     assert certificate.predicted.tolist() == [1, 1, 0, 0]
     assert certificate.certified.tolist() == [False, False, True, False]
     assert certificate.weakest_class is not None and certificate.weakest_class.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("classes", "most"), [(2, 2), (3, 1)])
+@pytest.mark.parametrize("regions", [REGIONS, MaskRegions(REACHED[:1], REGIONS.placements[:1])], ids=["two", "one"])
+def test_every_world_of_four_views_that_keeps_the_promise(classes: int, most: int, regions: MaskRegions) -> None:
+    """Certified exactly if no attacked map of this world has another class: all maps, all placements, all contents.
+
+    A patch changes what the views that see it count, in any way that keeps the promise; the fourth sees every patch.
+    """
+    views = [view for view in product(range(most + 1), repeat=classes) if view.count(most) <= 1]
+    worlds = [world for world in product(views, repeat=4) if len({about(view, most) for view in world} - {None}) <= 1]
+    maps = torch.tensor(worlds)[:, [[0, 1, 2], [3, 3, 3]]].permute(0, 3, 1, 2)  # of the fourth, three times the same
+    certificate = Unanimous().certify(read_scores(maps, (0, most)), regions)
+    for world, answer in zip(worlds, certificate.predicted.tolist(), strict=True):
+        agreed = {about(view, most) for view in world} - {None}
+        assert answer == (agreed.pop() if agreed else world[3].index(max(world[3])))
+    safe = [True] * len(worlds)
+    for reached in regions.table[:, 0].tolist():
+        answers: dict[
+            tuple[tuple[int, ...], ...], set[int]
+        ] = {}  # by what the views count that the patch is hidden from
+        hidden = [tuple(view for view, seen in zip(world, reached, strict=False) if not seen) for world in worlds]
+        for key, answer in zip(hidden, certificate.predicted.tolist(), strict=True):
+            answers.setdefault(key, set()).add(answer)
+        safe = [held and len(answers[key]) == 1 for held, key in zip(safe, hidden, strict=True)]
+    assert certificate.certified.tolist() == safe
+    assert 0 < sum(safe) < len(safe)
+
+
+def about(view: tuple[int, ...], most: int) -> int | None:
+    """The class that a view is unanimous about."""
+    return view.index(most) if most in view else None
 
 
 def test_the_very_last_view_decides_where_no_view_is_unanimous() -> None:

@@ -132,6 +132,34 @@ def test_certified_images_withstand_every_patch_of_a_grid(seed: int) -> None:
     assert 20 < int(certificate.certified.sum()) < 148 and bool(flipped.any())
 
 
+@pytest.mark.parametrize("patch", [(1, 1), (1, 2)])
+def test_no_attack_of_a_whole_small_world_changes_what_is_certified(patch: tuple[int, int]) -> None:
+    """Every image of six pixels and three levels: attacked images, whatever is painted where, are of this world too."""
+    levels, size = (0.0, 0.5, 1.0), (2, 3)
+    world = torch.tensor(list(product(levels, repeat=6)))
+    certified = changed = 0
+    for seed in range(3):
+        torch.manual_seed(seed)
+        config = IntervalConfig(2, 1, widths=(3,), strides=(1,), features=4, patch=(1, 1))
+        scorer = IntervalScorer(config, size, (0.5,), (0.5,)).eval()
+        with torch.no_grad():  # one class is ahead of a gray image by a little
+            scorer.head.bias.sub_(scorer.logits(torch.full((1, 1, *size), 0.5))[0, :, 0, 0])
+            scorer.head.bias[seed % 2] += 0.1
+        defense = Defense.build(scorer, "unanimous", patch, NAMES[:2], batch_size=len(world))
+        certificate = defense.certify(world.view(-1, 1, *size))
+        flips = torch.zeros(len(world), dtype=torch.bool)
+        for row, column, height, width in parse_threat(patch, size).placements():
+            kept = torch.ones(size, dtype=torch.bool)
+            kept[row : row + height, column : column + width] = False
+            _, group = world[:, kept.flatten()].unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
+            ones = torch.zeros(int(group.max()) + 1).index_add_(0, group, certificate.predicted.float())
+            share = ones / torch.bincount(group)  # of the images that differ inside the patch alone
+            flips |= (share[group] > 0) & (share[group] < 1)
+        assert not bool((flips & certificate.certified).any())
+        certified, changed = certified + int(certificate.certified.sum()), changed + int(flips.sum())
+    assert certified > 50 and changed > 50
+
+
 def test_the_plain_argmax_is_predicted_and_a_tie_goes_to_the_lowest() -> None:
     scorer, images = small(0), some_images(40)
     defense = Defense.build(scorer, "unanimous", "2x2", NAMES)
