@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from huggingface_hub import constants
 
-from tests.hub.local_hub import LocalHub
+from tests.hub.local_hub import LocalHub, running_hub
 
 
 @pytest.fixture
 def local_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
-    with LocalHub() as server:
+    with running_hub() as server:
         for name, value in (
             ("HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"),
             *(("ENDPOINT", server.url), ("HF_HUB_CACHE", str(tmp_path / "cache")), ("HF_HUB_OFFLINE", False)),
@@ -21,8 +20,4 @@ def local_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local
             monkeypatch.setattr(constants, name, value)
         monkeypatch.setenv("HF_TOKEN", "secret")
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()

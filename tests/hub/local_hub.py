@@ -4,7 +4,10 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 LARGE = (".safetensors", ".gz")  # what the Hub keeps beside git
@@ -36,6 +39,16 @@ class LocalHub(ThreadingHTTPServer):
     def files(self, repository: str, revision: str = "main") -> tuple[str, dict[str, bytes]] | None:
         commits = self.repositories[repository]
         return commits[-1] if revision == "main" else next((each for each in commits if each[0] == revision), None)
+
+
+@contextmanager
+def running_hub() -> Iterator[LocalHub]:
+    with LocalHub() as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
 
 
 class Routes(BaseHTTPRequestHandler):

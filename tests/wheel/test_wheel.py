@@ -15,11 +15,13 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from PIL import Image
 
 from bagcert.files import sha256
+from tests.hub.local_hub import running_hub
 
 pytestmark = pytest.mark.full
 
@@ -204,6 +206,15 @@ def run_serve(fresh: Installed) -> None:
             server.kill()
 
 
+def run_push(fresh: Installed) -> None:
+    with running_hub() as hub:
+        known = {"HF_ENDPOINT": hub.url, "HF_HOME": str(fresh.here / "hub"), "HF_TOKEN": "secret"}
+        with patch.dict(os.environ, {**known, "HF_HUB_DISABLE_XET": "1"}):
+            name = fresh.run("bagcert", "push", "run", "someone/run").strip()
+            assert name.startswith("hf-hub:someone/run@")
+            assert "validation" in fresh.run("bagcert", "models", name)
+
+
 def run_demo(fresh: Installed) -> None:
     fresh.run("bagcert", "demo")
     assert (fresh.here / "demo" / "report" / "report.html").exists()
@@ -213,7 +224,7 @@ def run_demo(fresh: Installed) -> None:
 RUNS: dict[str, Callable[[Installed], None]] = {
     run.__name__.removeprefix("run_"): run
     for run in (
-        *(run_data, run_train, run_recipes, run_models, run_ship, run_predict, run_certify),
+        *(run_data, run_train, run_recipes, run_models, run_ship, run_push, run_predict, run_certify),
         *(run_attack, run_verify, run_report, run_export, run_audit, run_serve, run_demo),
     )
 }
