@@ -18,7 +18,7 @@ from bagcert.onnx.graph import OPSET, Graph, Value
 from bagcert.onnx.guard import GuardBand
 from bagcert.onnx.network import Scored, network_model
 from bagcert.onnx.pixels import FINE, PROBLEMS
-from bagcert.onnx.rule_graphs import GRAPHS, ScoreValues, alerts
+from bagcert.onnx.rule_graphs import GRAPHS, SEVERAL, ScoreValues, alerts
 from bagcert.rules import ABSTAIN, Rule
 from bagcert.threats import Regions
 
@@ -28,7 +28,8 @@ OUTPUTS = {
     "certified": "no patch of the threat, anywhere, changes the class; false if the image has a problem",
     "answer": "the class if certified, else -1",
     "lead": "what the worst attack leaves of the lead, in score units; the least int64 if the image has a problem",
-    "weakest": "where the proof is weakest: row, column, height, width in pixels; zeros if the image has a problem",
+    "weakest": "where the proof is weakest: row, column, height, width in pixels, of several patches those of one; "
+    "zeros if the image has a problem",
     "scores": "the score map; zeros if the image has a problem",
     "problem": "; ".join(f"{number}: {words}" for number, words in PROBLEMS.items()),
 }
@@ -61,13 +62,15 @@ def certificate_model(rule: Rule, regions: Regions, kind: ScoreKind) -> onnx.Mod
     """The model that gives what `rule.certify` gives, for images without a problem: the values of OUTPUTS."""
     if rule.name not in GRAPHS:
         raise UsageError(f"Rule '{rule.written}' cannot be exported. Choose one of {', '.join(GRAPHS)}.")
-    if regions.count > 1:
+    if regions.count > 1 and rule.name not in SEVERAL:
         raise UsageError(
-            f"A graph certifies one patch, but the threat has {regions.count} at once. Export it for a single one."
+            f"The graph of '{rule.name}' knows one patch, but the threat has {regions.count} at once. "
+            f"Export it for a single one, or one of {', '.join(SEVERAL)}."
         )
+    rule.need_patches(regions)
     if rule.masks_for(regions) is not regions:
         raise UsageError("The rule's masks are not built for the threat itself. Use defense.against(patch).")
-    graph = Graph(kind.integer(regions.grid[0] * regions.grid[1]))
+    graph = Graph(kind.integer(regions.count * regions.grid[0] * regions.grid[1]))
     problem, *maps = (graph.named(name) for name in kind.inputs)
     fine = problem.equals(np.array(FINE))
     # Without evidence neither the rule nor whoever reads the scores can prove anything.
@@ -79,7 +82,7 @@ def certificate_model(rule: Rule, regions: Regions, kind: ScoreKind) -> onnx.Mod
     certified = graph.op("And", fine, lead.above(np.array(0)))
     raised: dict[str, Value] = {}
     if rule.alert_above is not None:
-        told = alerts(graph, scores, regions, found.predicted, kind.classes, rule.alert_above)
+        told = alerts(graph, scores, regions, found, kind.classes, rule.alert_above)
         raised = {"alert": graph.op("And", fine, told.raised), "detectable": graph.op("And", fine, told.detectable)}
         if rule.detects:  # the class may change, so nothing is certified; the lead counts from the threshold
             lead, certified = lead - np.array(rule.alert_above), graph.op("And", fine, graph.op("Not", fine))

@@ -72,9 +72,32 @@ class Graph:
     def cast(self, value: Value, kind: type[np.generic] | np.dtype[Any]) -> Value:
         return self.op("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
 
-    def reduce(self, kind: str, value: Value, *axes: int, keep: bool = False) -> Value:
-        """ReduceSum, ReduceMin or ReduceMax along axes."""
-        return self.op(kind, value, np.array(axes), keepdims=int(keep))
+    def total(self, value: Value, *axes: int) -> Value:
+        """Sums along axes."""
+        return self.op("ReduceSum", value, np.array(axes), keepdims=0)
+
+    def least(self, value: Value, axis: int, keep: bool = False) -> Value:
+        return self._extreme("ArgMin", value, axis, keep)
+
+    def most(self, value: Value, axis: int, keep: bool = False) -> Value:
+        return self._extreme("ArgMax", value, axis, keep)
+
+    def _extreme(self, kind: str, value: Value, axis: int, keep: bool) -> Value:
+        """The least or largest entry along an axis, by its place.
+
+        ReduceMin, ReduceMax, Min and Max of onnxruntime 1.31 are wrong for int64: of two numbers with the same upper 32
+        bits they compare the lower ones as if these had a sign, so that 2**31 is less than 5.
+        """
+        place = self.op(kind, value, axis=axis, keepdims=1, select_last_index=0)
+        found = self.op("GatherElements", value, place, axis=axis)
+        return found if keep else self.op("Squeeze", found, np.array([axis]))
+
+    def smaller(self, one: Value, other: Value) -> Value:
+        return self.op("Where", one.below(other), one, other)
+
+    def positive(self, value: Value) -> Value:
+        """The values above 0, and 0 for the others."""
+        return self.op("Where", value.above(0), value, 0)
 
     def first(self, kind: str, value: Value, axis: int) -> Value:
         """ArgMax or ArgMin along an axis; the first of equals, as everywhere."""

@@ -19,7 +19,7 @@ class RegionSums:
         self.regions = regions
 
     def total(self, maps: Value) -> Value:
-        return self.graph.reduce("ReduceSum", maps, -2, -1)
+        return self.graph.total(maps, -2, -1)
 
     def outside(self, maps: Value, rank: int) -> Value:
         """Sums of maps [... i j] with that many axes over the positions outside each region: [... n]."""

@@ -3,7 +3,7 @@
 Double masking is exact, one image at a time. All pairs of masks would be two million sums per image. The graph searches
 what can matter, as the rule does: the rows (rival, first mask) that a second mask might bring below the least lead
 known are picked by NonZero, and only those are searched over all second masks. Running image by image keeps only the
-rows of one image in memory.
+rows of one image in memory. Two patches at once are searched for by the same graph.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ import numpy as np
 from bagcert.onnx.graph import Graph, Operand, Value
 from bagcert.onnx.region_sums import RegionSums
 from bagcert.rules import Detect, EveryRegion, LargestRegion, TwoMask
+from bagcert.rules.sums import largest_union
 from bagcert.threats import Regions
 
 
@@ -39,20 +40,22 @@ def largest_region(
     graph: Graph, scores: ScoreValues, regions: Regions, classes: int, bounds: tuple[int, int]
 ) -> RuleAnswers:
     """Condition 3.3: `bagcert.rules.LargestRegion`."""
-    size, place = regions.sizes.max(dim=0)
+    size, place, _ = largest_union(regions)
     sums = RegionSums(graph, regions)
     predicted = graph.first("ArgMax", sums.total(scores.values), 1)
     most = graph.wider(sums.total(scores.high), -1)  # b k 1: one region, the largest
     least = graph.wider(sums.total(scores.low), -1)
-    taken = 2 * (bounds[1] - bounds[0]) * int(size)
+    taken = 2 * (bounds[1] - bounds[0]) * size
     lead, rival = weakest(graph, lead_over_rivals(graph, least, most, predicted, classes) - taken, classes)
-    return RuleAnswers(predicted, lead, rival % np.array(1) + np.array(int(place)))  # the same region for every image
+    return RuleAnswers(predicted, lead, rival % np.array(1) + np.array(place))  # the same region for every image
 
 
 def every_region(
     graph: Graph, scores: ScoreValues, regions: Regions, classes: int, bounds: tuple[int, int]
 ) -> RuleAnswers:
     """Condition 3.2: `bagcert.rules.EveryRegion`."""
+    if regions.count > 1:
+        return every_union(graph, scores, regions, classes, bounds[1] - bounds[0])
     sums = RegionSums(graph, regions)
     predicted = graph.first("ArgMax", sums.total(scores.values), 1)
     most = sums.outside(scores.high, rank=4)  # b k n
@@ -63,11 +66,47 @@ def every_region(
     return RuleAnswers(predicted, lead, place % np.array(len(regions)))
 
 
+def every_union(graph: Graph, scores: ScoreValues, regions: Regions, classes: int, width: int) -> RuleAnswers:
+    """Condition 3.2 for several patches at once, with w = Δ + width: exact for two, a bound for more."""
+    all_taken = width * regions.grid[0] * regions.grid[1]
+    if regions.count == 2:
+        predicted, lead, place = weakest_pair(graph, scores, regions, classes, width)
+        return RuleAnswers(predicted, lead - all_taken, place)
+    sums = RegionSums(graph, regions)
+    predicted = graph.first("ArgMax", sums.total(scores.values), 1)
+    own = graph.op("GatherND", scores.low, graph.wider(predicted, -1), batch_dims=1)  # b i j
+    weights = graph.wider(own, 1) - scores.high + width  # b k i j
+    heavy = sums.inside(graph.positive(weights), rank=4)  # b k n
+    others = graph.op("Mul", graph.most(heavy, -1, keep=True), regions.count - 1)
+    left = graph.wider(sums.total(weights), -1) - heavy - others - all_taken
+    itself = graph.wider(predicted, -1, -2).equals(np.arange(classes)[None, :, None])
+    far = int(np.iinfo(graph.integer).max)
+    lead, place = weakest(graph, graph.op("Where", itself, far, left), classes * len(regions))
+    return RuleAnswers(predicted, lead, place % np.array(len(regions)))
+
+
+def weakest_pair(graph: Graph, scores: ScoreValues, regions: Regions, classes: int, width: int = 0) -> RuleAnswers:
+    """The plain argmax, and the least Σ (Δ + width) outside any two regions, image by image."""
+    masks = RegionSums(graph, regions)
+    guarded = scores.low is not scores.values
+    stacks = [scores.values, scores.low, scores.high] if guarded else [scores.values]
+
+    def run(maps: list[Value]) -> list[Value]:
+        values, low, high = maps if guarded else maps * 3
+        predicted = graph.first("ArgMax", masks.total(values), 0)
+        return [predicted, *least_lead(graph, masks, predicted, low, high, classes, width)]
+
+    shape = (classes, *regions.grid)
+    return RuleAnswers(*graph.for_each(stacks, run, shape, (np.int64, graph.integer, np.int64)))
+
+
 def detect(graph: Graph, scores: ScoreValues, regions: Regions, classes: int, bounds: tuple[int, int]) -> RuleAnswers:
     """`bagcert.rules.Detect`, before its threshold: the least Σ Δ outside any mask. No bound on the scores is used."""
+    if regions.count == 2:
+        return weakest_pair(graph, scores, regions, classes)
     predicted = graph.first("ArgMax", RegionSums(graph, regions).total(scores.values), 1)
     under = single_leads(graph, scores.low, scores.high, regions, predicted, classes)
-    return RuleAnswers(predicted, graph.reduce("ReduceMin", under, 1), graph.first("ArgMin", under, 1))
+    return RuleAnswers(predicted, graph.least(under, 1), graph.first("ArgMin", under, 1))
 
 
 def single_leads(graph: Graph, low: Value, high: Value, regions: Regions, predicted: Value, classes: int) -> Value:
@@ -75,7 +114,7 @@ def single_leads(graph: Graph, low: Value, high: Value, regions: Regions, predic
     masks = RegionSums(graph, regions)
     most = masks.outside(high, rank=4)  # b k n
     least = most if low is high else masks.outside(low, rank=4)
-    return graph.reduce("ReduceMin", lead_over_rivals(graph, least, most, predicted, classes), 1)
+    return graph.least(lead_over_rivals(graph, least, most, predicted, classes), 1)
 
 
 class AlertAnswers(NamedTuple):
@@ -86,16 +125,22 @@ class AlertAnswers(NamedTuple):
 
 
 def alerts(
-    graph: Graph, scores: ScoreValues, regions: Regions, predicted: Value, classes: int, above: int
+    graph: Graph, scores: ScoreValues, regions: Regions, found: RuleAnswers, classes: int, above: int
 ) -> AlertAnswers:
-    """`bagcert.rules.alerts`: by the scores as they are, and as the guard band allows."""
+    """`bagcert.rules.alerts`: by the scores as they are, and as the guard band allows.
+
+    Of two patches at once, what `detect` found is the least outside any two masks, as the guard band allows.
+    """
 
     def least(low: Value, high: Value) -> Value:
-        under = single_leads(graph, low, high, regions, predicted, classes)
-        return graph.cast(graph.reduce("ReduceMin", under, 1), np.int64)
+        if regions.count == 2:
+            return weakest_pair(graph, ScoreValues(low, low, high), regions, classes).lead
+        return graph.least(single_leads(graph, low, high, regions, found.predicted, classes), 1)
 
-    seen = least(scores.values, scores.values)
-    sure = seen if scores.low is scores.values else least(scores.low, scores.high)
+    guarded = scores.low is not scores.values
+    seen = found.lead if regions.count == 2 and not guarded else least(scores.values, scores.values)
+    sure = found.lead if regions.count == 2 else least(scores.low, scores.high) if guarded else seen
+    seen, sure = graph.cast(seen, np.int64), graph.cast(sure, np.int64)
     return AlertAnswers(seen.below(np.array(-above)), sure.above(np.array(above)))
 
 
@@ -110,7 +155,7 @@ def lead_over_rivals(graph: Graph, least: Value, most: Value, predicted: Value, 
 def weakest(graph: Graph, leads: Value, cells: int) -> tuple[Value, Value]:
     """The least of leads [b k n] over rivals and regions, and where it is in [b kn]."""
     flat = graph.shaped(leads, 0, cells)
-    return graph.reduce("ReduceMin", flat, 1), graph.first("ArgMin", flat, 1)
+    return graph.least(flat, 1), graph.first("ArgMin", flat, 1)
 
 
 def two_mask(graph: Graph, scores: ScoreValues, regions: Regions, classes: int, bounds: tuple[int, int]) -> RuleAnswers:
@@ -150,41 +195,42 @@ def consistent_class(graph: Graph, masks: RegionSums, values: Value) -> Value:
     taken = graph.wider(masks.masks(first), 1)
     left = masks.outside(graph.op("Where", taken, 0, graph.wider(values, 0)), rank=4)  # r k n
     wins = graph.first("ArgMax", left, 1).equals(graph.wider(challenger, -1))
-    always = graph.cast(graph.reduce("ReduceMin", graph.cast(wins, np.int32), -1), np.bool_)
+    always = graph.cast(graph.least(graph.cast(wins, np.int32), -1), np.bool_)
     consistent = graph.op("Compress", challenger, always, axis=0)  # one class at most, from however many masks
     return graph.op("Gather", joined(graph, consistent, plain), np.array(0), axis=0)
 
 
 def least_lead(
-    graph: Graph, masks: RegionSums, predicted: Value, low: Value, high: Value, classes: int
+    graph: Graph, masks: RegionSums, predicted: Value, low: Value, high: Value, classes: int, width: int = 0
 ) -> tuple[Value, Value]:
-    """The least lead of one image over rivals and pairs of masks, and the first mask where it is.
+    """The least Σ (Δ + width) of one image over rivals and pairs of masks, and the first mask where it is.
 
     A second mask takes away at most the heaviest mask of Δ⁺. If a lead under one mask exceeds what one greedy pair
     leaves by more than that, no second mask matters.
     """
     delta = graph.op("Gather", low, predicted, axis=0) - high  # k i j
+    delta = delta + width if width else delta
     itself = graph.wider(predicted, 0, 1).equals(np.arange(classes)[:, None])
     leads = graph.op("Where", itself, int(np.iinfo(graph.integer).max), masks.outside(delta, rank=3))  # k n
-    heaviest = graph.reduce("ReduceMax", masks.inside(graph.op("Max", delta, 0), rank=3), -1, keep=True)
-    under = graph.reduce("ReduceMin", leads, 0)  # n: what each first mask leaves, without a second one
+    heaviest = graph.most(masks.inside(graph.positive(delta), rank=3), -1, keep=True)
+    under = graph.least(leads, 0)  # n: what each first mask leaves, without a second one
 
-    rival = graph.wider(graph.first("ArgMin", graph.reduce("ReduceMin", leads, 1), 0), 0)
+    rival = graph.wider(graph.first("ArgMin", graph.least(leads, 1), 0), 0)
     first = graph.wider(graph.first("ArgMin", under, 0), 0)
     greedy = least_outside_pairs(graph, masks, graph.op("Gather", delta, rival, axis=0), first)
 
-    in_doubt = graph.op("NonZero", (leads - heaviest).below(graph.op("Min", under, greedy + 1)))  # 2 r
+    in_doubt = graph.op("NonZero", (leads - heaviest).below(graph.smaller(under, greedy + 1)))  # 2 r
     rival = joined(graph, graph.op("Gather", in_doubt, np.array(0), axis=0), rival)
     first = joined(graph, graph.op("Gather", in_doubt, np.array(1), axis=0), first)
     least = least_outside_pairs(graph, masks, graph.op("Gather", delta, rival, axis=0), first)
     under = graph.op("ScatterElements", under, first, least, axis=0, reduction="min")
-    return graph.reduce("ReduceMin", under, 0), graph.first("ArgMin", under, 0)
+    return graph.least(under, 0), graph.first("ArgMin", under, 0)
 
 
 def least_outside_pairs(graph: Graph, masks: RegionSums, maps: Value, first: Value) -> Value:
     """For maps [r i j], each with its first mask: the least sum outside that and any second mask, [r]."""
     left = masks.outside(graph.op("Where", masks.masks(first), 0, maps), rank=3)  # r n
-    return graph.reduce("ReduceMin", left, -1)
+    return graph.least(left, -1)
 
 
 def joined(graph: Graph, rows: Value, spare: Operand) -> Value:
@@ -199,3 +245,4 @@ GRAPHS: dict[str, RuleGraph] = {
     TwoMask.name: two_mask,
     Detect.name: detect,
 }
+SEVERAL = (LargestRegion.name, EveryRegion.name, Detect.name)  # their graphs know several patches at once
