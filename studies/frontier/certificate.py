@@ -12,7 +12,7 @@ the class is still the prediction.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -28,25 +28,31 @@ class Decisions:
     plain: Tensor  # argmax of the sums without any mask
     predicted: Tensor  # the class that wins under some mask, whatever the second mask; if there is none, `plain`
     certified: Tensor  # bool
+    lead: (
+        Tensor  # the least one of `plain` outside any one mask, int64: the rule `detect` compares it with its threshold
+    )
 
     def accuracies(self, labels: Tensor) -> dict[str, float]:
-        right = self.predicted == labels
-        shares = {"plain": self.plain == labels, "clean": right, "certified": right & self.certified}
+        """By the rule `two-mask`; plain and detectable by the rule `detect` with a threshold of 0."""
+        right, plain = self.predicted == labels, self.plain == labels
+        shares = {"plain": plain, "clean": right, "certified": right & self.certified}
+        shares["detectable"] = plain & (self.lead > 0)
         return {name: round(float(flags.double().mean()), 6) for name, flags in shares.items()}
 
 
 def certify(maps: Sequence[Tensor], footprints: Sequence[Footprint], patch: int = 5, chunk: int = 4) -> Decisions:
     """Try every pair of masks. The maps [b k i j] hold integers, one map per footprint."""
-    rows, columns = reached(footprints, patch)
+    rows, columns = ([each.to(maps[0].device) for each in lines] for lines in reached(footprints, patch))
     parts = [
         _certify([each[start : start + chunk].double() for each in maps], rows, columns)
         for start in range(0, len(maps[0]), chunk)
     ]
-    return Decisions(
-        torch.cat([part.plain for part in parts]),
-        torch.cat([part.predicted for part in parts]),
-        torch.cat([part.certified for part in parts]),
-    )
+    return joined(parts)
+
+
+def joined(parts: Sequence[Decisions]) -> Decisions:
+    """The decisions about all images, in order."""
+    return Decisions(*(torch.cat([getattr(part, each.name) for part in parts]) for each in fields(Decisions)))
 
 
 def reached(footprints: Sequence[Footprint], patch: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -84,10 +90,15 @@ def _certify(maps: Sequence[Tensor], rows: Sequence[Tensor], columns: Sequence[T
     always, first = (winner == winner[:, :, :1]).all(dim=2).max(dim=1)
     plain = total.argmax(dim=1)
     predicted = torch.where(always, winner[:, :, 0].gather(1, first[:, None])[:, 0], plain)
-    index = predicted[:, None, None, None].expand(-1, 1, *left.shape[2:])
-    own = left.gather(1, index)[:, 0]
+    certified = least_lead(left.flatten(2), predicted) > 0
+    return Decisions(plain, predicted, certified, least_lead(total[:, :, None] - single, plain).long())
+
+
+def least_lead(left: Tensor, classes: Tensor) -> Tensor:
+    """Of each image's class over any other one, in any of the sums [b k n]."""
+    index = classes[:, None, None].expand(-1, 1, left.shape[2])
     rival = left.scatter(1, index, float("-inf")).amax(dim=1)
-    return Decisions(plain, predicted, (own > rival).flatten(1).all(dim=1))
+    return (left.gather(1, index)[:, 0] - rival).amin(dim=1)
 
 
 def _common(scores: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

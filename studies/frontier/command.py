@@ -5,9 +5,10 @@
         --set 'network.kernels=[3,1,1,1,1,1]' --out runs/five
     python -m studies frontier runs/seven runs/five --mirrored --join runs/pair
 
-It prints one line of JSON: the accuracies, and how the scores were computed. A mirrored pair of this size takes about
-three seconds per image on one thread of two busy cores. The run that `--join` names holds all networks: `bagcert
-certify runs/pair` makes these decisions by the rule of the package, up to the rounding of scores.
+It prints one line of JSON: the accuracies, by `two-mask` and at a threshold of 0 by `detect`, and how the scores were
+computed. It runs on the GPU if there is one. A mirrored pair of this size takes about three seconds per image on one
+thread of two busy cores. The run that `--join` names holds all networks: `bagcert certify runs/pair` makes these
+decisions by the rule of the package, up to the rounding of scores.
 """
 
 import json
@@ -19,10 +20,10 @@ import typer
 
 from bagcert.data import load_dataset
 from bagcert.errors import UsageError
-from bagcert.program import Program
+from bagcert.program import Program, usual_device
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.weights import load_scorer
-from studies.frontier.certificate import Decisions, certify
+from studies.frontier.certificate import Decisions, certify, joined
 from studies.frontier.joined import join_runs
 
 PATCH = 5
@@ -42,7 +43,8 @@ def frontier(
     if join is not None:
         join_runs(runs, mirrored, join)
     loaded = [load_scorer(run) for run in runs]
-    scorers = [scorer for scorer, _ in loaded]
+    device = usual_device()
+    scorers = [scorer.to(device) for scorer, _ in loaded]
     names = sorted({card["data"]["name"] for _, card in loaded})
     steps = sorted({scorer.step.name for scorer in scorers})
     if len(names) > 1 or len(steps) > 1:
@@ -50,18 +52,18 @@ def frontier(
     source = load_dataset(names[0], data_dir).split(split)
     found, labels = [], []
     left = min(images or len(source), len(source))
-    for batch in source.batches(BATCH, "cpu"):
+    for batch in source.batches(BATCH, device):
         shown = batch.images[:left]
         found.append(decide(scorers, shown, mirrored))
         labels.append(batch.labels[: len(shown)])
         left -= len(shown)
         if not left:
             break
-    together = Decisions(*(torch.cat([getattr(each, name) for each in found]) for name in Decisions.__annotations__))
-    label = torch.cat(labels)
+    together, label = joined(found), torch.cat(labels)
     if decisions is not None:
-        lines = torch.stack([label, together.plain, together.predicted, together.certified.long()], dim=1).tolist()
-        header = json.dumps(["label", "plain", "predicted", "certified"])
+        columns = {"label": label, **vars(together)}
+        lines = torch.stack([column.long() for column in columns.values()], dim=1).tolist()
+        header = json.dumps(list(columns))
         decisions.write_text("\n".join([header, *map(json.dumps, lines)]) + "\n", encoding="utf-8")
     row = {
         "runs": [str(run) for run in runs],
@@ -71,7 +73,7 @@ def frontier(
         "patch": f"{PATCH}x{PATCH}",
         "rule": "two-mask",
         **together.accuracies(label),
-        **Program(batch=0, channels_last=False).describe(),
+        **Program(device=str(device), batch=0, channels_last=False).describe(),
     }
     typer.echo(json.dumps(row))
 

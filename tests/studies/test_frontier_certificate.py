@@ -47,25 +47,31 @@ def taken(field: int, top: int, left: int) -> Tensor:
     return mask
 
 
-def oracle(maps: list[Tensor], fields: tuple[int, ...], n: int) -> tuple[int, bool]:
-    """Prediction and certificate of one image, by the definition. Masks start where no map's mask is cut off more."""
-    least = min((field - 1) // 2 for field in fields)
-    tops = range(least, SIDE - PATCH - least + 1)
+def oracle(maps: list[Tensor], fields: tuple[int, ...], n: int) -> tuple[int, bool, int]:
+    """Prediction, certificate and least lead outside one mask, by the definition.
+
+    Masks start where no map's mask is cut off more.
+    """
+    edge = min((field - 1) // 2 for field in fields)
+    tops = range(edge, SIDE - PATCH - edge + 1)
     masks = [[taken(field, *place) for field in fields] for place in product(tops, tops)]
 
     def sums(first: list[Tensor], second: list[Tensor]) -> list[int]:
         parts = zip(maps, first, second, strict=True)
         return sum(each[n].masked_fill(a | b, 0).sum(dim=(1, 2)) for each, a, b in parts).tolist()  # type: ignore[union-attr]
 
+    def lead(row: list[int], own: int) -> int:
+        return row[own] - max(value for k, value in enumerate(row) if k != own)
+
     plain = torch.stack([each[n].sum(dim=(1, 2)) for each in maps]).sum(dim=0).tolist()
     predicted = plain.index(max(plain))
+    least = min(lead(sums(mask, mask), predicted) for mask in masks)
     tables = [[sums(first, second) for second in masks] for first in masks]
     for table in tables:
         winners = {row.index(max(row)) for row in table}
         if len(winners) == 1:
             predicted = winners.pop()
-    won = all(row[predicted] > max(value for k, value in enumerate(row) if k != predicted) for t in tables for row in t)
-    return predicted, won
+    return predicted, all(lead(row, predicted) > 0 for table in tables for row in table), least
 
 
 @pytest.mark.parametrize("fields", [(3,), (5, 3), (3, 1), (5, 3, 1)])
@@ -73,8 +79,11 @@ def test_decisions_are_those_of_the_definition(fields: tuple[int, ...]) -> None:
     maps = random_maps(8, len(fields))
     found = certify(maps, footprints(*fields), PATCH)
     expected = [oracle(maps, fields, n) for n in range(8)]
-    assert list(zip(found.predicted.tolist(), found.certified.tolist(), strict=True)) == expected
-    assert {certified for _, certified in expected} == {True, False}
+    assert (
+        list(zip(*(each.tolist() for each in (found.predicted, found.certified, found.lead)), strict=True)) == expected
+    )
+    assert {certified for _, certified, _ in expected} == {True, False}
+    assert min(found.lead) < 0 < max(found.lead)
 
 
 def test_one_map_is_the_rule_itself() -> None:
@@ -83,6 +92,9 @@ def test_one_map_is_the_rule_itself() -> None:
     rule = certify_scores(scores, f"{PATCH}x{PATCH}", receptive_field=3, bounds=None)
     assert torch.equal(found.predicted, rule.predicted) and torch.equal(found.certified, rule.certified)
     assert 0 < found.certified.sum() < 60
+    alerts = certify_scores(scores, f"{PATCH}x{PATCH}", receptive_field=3, bounds=None, rule="detect")
+    assert torch.equal(found.plain, alerts.predicted) and alerts.lead is not None
+    assert torch.equal(found.lead, alerts.lead)
 
 
 @pytest.mark.parametrize("fields", [(5, 3), (1, 3, 3)])
@@ -147,10 +159,15 @@ def test_runs_are_certified_together(
     assert call(monkeypatch, frontier, str(seven), str(five), *options, "--decisions", str(out)) == 0
     row = json.loads(capsys.readouterr().out)
     header, *lines = map(json.loads, out.read_text().splitlines())
-    assert (row["images"], row["patch"], len(lines)) == (2, "5x5", 2) and header[0] == "label"
-    right = [label == predicted for label, _, predicted, _ in lines]
-    assert row["clean"] == sum(right) / 2
-    assert row["certified"] == sum(ok and certified for ok, (*_, certified) in zip(right, lines, strict=True)) / 2
+    assert (row["images"], row["patch"], len(lines)) == (2, "5x5", 2)
+    assert header == ["label", "plain", "predicted", "certified", "lead"]
+    for name, right in {
+        "plain": [label == plain for label, plain, *_ in lines],
+        "clean": [label == predicted for label, _, predicted, *_ in lines],
+        "certified": [label == predicted and certified for label, _, predicted, certified, _ in lines],
+        "detectable": [label == plain and lead > 0 for label, plain, _, _, lead in lines],
+    }.items():
+        assert row[name] == sum(right) / 2
 
 
 def test_runs_of_other_score_steps_are_refused(
