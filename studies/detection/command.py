@@ -132,7 +132,8 @@ def cards(out: Out = FOLDER) -> None:
     for model, result in results(out).items():
         for patch, found in result["patches"].items():
             for rate in RATES:
-                beside = {"two-mask": found["two-mask"][rate]} if "two-mask" in found else {}
-                for rule, above in {"detect": found[rate]["card"], **beside}.items():
-                    chosen = Threshold(patch, rule, rate, above, "test", result["images"])
-                    store_threshold(model_folder(model), chosen)
+                chosen = {"detect": found[rate]["card"], "two-mask": found.get("two-mask", {}).get(rate)}
+                for rule, above in chosen.items():
+                    if above is not None:
+                        card = Threshold(patch, rule, rate, above, "test", result["images"])
+                        store_threshold(model_folder(model), card)
