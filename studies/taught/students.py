@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+import typer
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -20,6 +21,7 @@ from studies.taught.teachers import SCHEDULE, half_precision
 TAUGHT = 0.5  # share of the teacher in the targets; the rest is the label
 SMOOTHING = 0.1  # of the labels
 MASKED = 0.75  # share of the masked loss; the rest is unmasked
+LINES = 20  # that say how far a network is
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +77,11 @@ def train_student(
         wanted = torch.cat([each[batch.index] for each, batch in zip(targets, batches, strict=True)])
         labels = torch.cat([batch.labels for batch in batches])
         scores = half_precision(scorer, torch.cat([batch.images for batch in batches]))
-        taught_loss(scores, labels, wanted, loss.window).backward()  # type: ignore[no-untyped-call]
+        found = taught_loss(scores, labels, wanted, loss.window)
+        found.backward()  # type: ignore[no-untyped-call]
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        if (step + 1) % max(1, steps // LINES) == 0:
+            typer.echo(f"step {step + 1}/{steps}  loss {found.item():.4f}", err=True)
     return scorer.eval()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
+import typer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -131,6 +132,7 @@ def teach(dataset: ArrayDataset, others: Tensor, size: Size, device: torch.devic
     about, about_others = [], []
     for fold in range(FOLDS):
         teacher = train_teacher(dataset, fold, size, device)
+        typer.echo(f"teacher {fold + 1} of {FOLDS}", err=True)
         about.append(probabilities(teacher, dataset.train.images, device))
         about_others.append(
             probabilities(teacher, others, device) if len(others) else torch.empty(0, len(dataset.classes))

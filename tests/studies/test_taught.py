@@ -105,6 +105,9 @@ def test_runs_are_trained_and_loaded(
     options = ["--tiny", "--steps", "2", "--narrow", "2", "--wide", "3", "--data-dir", str(tmp_path / "data")]
     images = ["--generated", str(tmp_path / "generated")]
     assert call(monkeypatch, taught, str(tmp_path / "runs"), *options, *images) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[:FOLDS] == [f"teacher {number} of {FOLDS}" for number in range(1, FOLDS + 1)]
+    assert [line.split("  ")[0] for line in told[FOLDS:]] == ["step 1/2", "step 2/2"] * 2
     for field in (7, 5):
         scorer, card = load_scorer(tmp_path / "runs" / f"field-{field}")
         assert card["generated_images"] == 10 and not card["final"]
