@@ -15,7 +15,7 @@ from bagcert.scorers.residual import ResidualConfig
 from bagcert.tensors import Scores
 from bagcert.threats import Regions
 from bagcert.training.losses import box_sums, window_mask
-from studies.labels.tiles import TILES, Pictures
+from studies.labels.tiles import SIDE, TILES, Pictures
 
 MARGIN = 1.0  # by which an attack overshoots, in soft scores
 
@@ -75,7 +75,10 @@ class Labels(Task):
         return ResidualConfig(classes, channels, width, kernels, paths=1, shake=False, step="logits")
 
     def loss(self, scores: Scores, pictures: Pictures, window: tuple[int, int]) -> Tensor:
-        """Cross-entropy of each label: half by all scores, half by those that the two worst windows for it leave."""
+        """Cross-entropy of each label: half by all scores, half by those that the two worst windows for it leave.
+
+        That alone learns slowly, since it does not say where a label is. So each tile's class is learned, too.
+        """
         truth = pictures.present(scores.shape[1])
         sign = torch.where(truth, 1.0, -1.0)[:, :, None, None]
         whole = (sign * scores).flatten(0, 1)[:, None]  # evidence for the truth, of each label by itself
@@ -85,7 +88,8 @@ class Labels(Task):
             left = left * (1 - window_mask(worst, window, left.shape[2:]))
         cells = scores.shape[2] * scores.shape[3] / TILES
         losses = [F.softplus(-maps.sum(dim=(1, 2, 3)) / cells).mean() for maps in (whole, left)]
-        return scores.shape[1] * (losses[0] + losses[1]) / 2
+        tiles = F.adaptive_avg_pool2d(scores, SIDE)  # b k side side
+        return scores.shape[1] * (losses[0] + losses[1]) / 2 + F.cross_entropy(tiles, pictures.tiles)
 
     def settle(self, scores: IntegerScores, pictures: Pictures) -> dict[str, Any]:
         """Each label's threshold with the fewest errors of the plain sums."""
