@@ -86,11 +86,13 @@ def searched(scores: IntegerScores, best: int, masks: Regions, covers: Tensor | 
     """The sets, by bounds where they settle it and by all pairs of masks elsewhere."""
     may, must = bounded(scores.values, scores.values, best, masks, lowest_first=True)
     members = must.any(dim=2)
-    asked = may & ~members[:, :, None]
+    asked = probed(scores.values, scores.values, best, masks, may & ~members[:, :, None], lowest_first=True)
     members |= by_pairs(scores.values, scores.values, best, masks, asked, lowest_first=True).any(dim=2)
 
     may, must = bounded(scores.low, scores.high, best, masks)
     asked = may & ~must & held_everywhere(may, covers)[:, :, None]
+    asked = probed(scores.low, scores.high, best, masks, asked)
+    asked &= held_everywhere(asked | must, covers)[:, :, None]
     must |= by_pairs(scores.low, scores.high, best, masks, asked)
     return TopClasses(filled(members, sums(scores.values), best), held_everywhere(must, covers))
 
@@ -111,6 +113,31 @@ def bounded(
         passing[:, label] = False
         must[:, label] = passing.sum(dim=1) < best
     return among_best(left, others, best, lowest_first), must
+
+
+PROBES = 3  # heavy second masks tried before all of them
+
+
+def probed(
+    mine: Tensor, theirs: Tensor, best: int, masks: Regions, asked: Tensor, lowest_first: bool = False
+) -> Tensor:
+    """What is asked, [b k n], without the first masks under which a heavy second one puts the class behind already.
+
+    One row of sums holds the pairs of the heavy mask with all others: as its second masks, or as the first ones.
+    """
+    asked = asked.clone()
+    image, label = asked.any(dim=2).nonzero(as_tuple=True)
+    for part in pieces(len(image), masks, mine.device, width=mine.shape[1]):
+        of, which = image[part], label[part]
+        heavy = outside(mine[of, which], masks).argmin(dim=1)
+        for _ in range(PROBES):
+            left = outside_pairs(mine[of], heavy, masks)
+            others = left if theirs is mine else outside_pairs(theirs[of], heavy, masks)
+            asked[of, which] &= own(among_best(left, others, best, lowest_first), which)
+            lead = own(left, which)[:, None] - others  # r k n
+            behind = lead.sort(dim=1).values[:, best]  # the class itself is one of those that do not lead
+            heavy = behind.argmin(dim=1)
+    return asked
 
 
 def by_pairs(
