@@ -9,7 +9,7 @@ from typing import Any
 from bagcert.errors import UsageError, need_packages
 from bagcert.files import sha256
 from bagcert.hub import NEEDED, PREFIX, hub_errors, need_repository
-from bagcert.scorers.weights import CONFIG, WEIGHTS, load_scorer, read_card
+from bagcert.scorers.weights import CONFIG, WEIGHTS, load_scorer, read_card, read_scorer_table
 from bagcert.stored_models import model_folder
 
 ROWS = ("rows.jsonl.gz", "rows.meta.json")  # behind the accuracies of a shipped model
@@ -34,7 +34,7 @@ def push(model: str | Path, repository: str, license: str | None = None, private
 
 def contents(folder: Path, repository: str, license: str | None) -> dict[str, bytes]:
     """The files to upload, checked: what nobody could load is refused."""
-    if read_card(folder).get("scorer", {}).get("kind") == "own":
+    if read_scorer_table(read_card(folder).get("scorer"))[0].brings_weights:
         raise UsageError(
             f"{folder} is a defense around a network of your own, whose code no card holds: nobody could load it from "
             "the Hub. Share the folder together with the code."

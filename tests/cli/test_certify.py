@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,9 +37,9 @@ def test_every_rule_times_every_patch(
     passes: list[int] = []
     plain = bagcert.Defense.scores
 
-    def counted(self: bagcert.Defense, images: torch.Tensor) -> object:
+    def counted(self: bagcert.Defense, images: torch.Tensor, *more: Any) -> object:
         passes.append(len(images))
-        return plain(self, images)
+        return plain(self, images, *more)
 
     monkeypatch.setattr(bagcert.Defense, "scores", counted)
     assert call(monkeypatch, "certify", str(run), *CHOICES, "--out", "rows.jsonl", "--json") == 0

@@ -168,6 +168,12 @@ def test_what_cannot_be_pushed_is_one_line(
     bagcert.defend(own, 12, ("cat", "dog"), "2x2").save(tmp_path / "own")
     with pytest.raises(UsageError, match="a network of your own, whose code no card holds: nobody could load it"):
         push(tmp_path / "own", REPOSITORY)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "own").iterdir()}
+    local_hub.commit("other/own", files)  # by other means: its card names no code, and none is imported
+    with pytest.raises(UsageError, match=r"Hand it over: load\(folder, network=...\)"):
+        bagcert.load("hf-hub:other/own")
+    assert len(bagcert.load("hf-hub:other/own", network=own).classes) == 2
+    local_hub.asked.clear()
     (tmp_path / "half").mkdir()
     with pytest.raises(UsageError, match=r"holds no finished run"):
         push(tmp_path / "half", REPOSITORY)
@@ -175,7 +181,7 @@ def test_what_cannot_be_pushed_is_one_line(
     monkeypatch.setenv("HF_TOKEN", "wrong")
     with pytest.raises(UsageError, match=r"The Hub refuses someone/digits@main \(.*\)\. Log in by `hf auth login`"):
         push(run, REPOSITORY)
-    assert local_hub.repositories == {}
+    assert list(local_hub.repositories) == ["other/own"]
 
 
 def test_without_the_package_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
