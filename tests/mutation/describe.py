@@ -6,7 +6,6 @@ both sides have in common is written as `…`, unless it is short.
 
 import ast
 import copy
-from collections.abc import Iterator
 
 Pair = tuple[ast.AST, ast.AST]  # the same node before and after the change
 LEAVES = (
@@ -16,24 +15,47 @@ LEAVES = (
 OMITTED, SHORT = ast.Name("…"), 24
 
 
-def place_and_change(before: ast.AST, after: ast.AST) -> tuple[str, str]:
+def place_and_change(way: list[Pair]) -> tuple[str, str]:
     """The definition that a change is in, or the name that it assigns to; and what it is."""
-    way = list(way_to_change((before, after)))
-    definitions = [node.name for node, _ in way if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    targets = [] if any(isinstance(node, ast.FunctionDef) for node, _ in way) else [assigned(node) for node, _ in way]
-    place = ".".join(name for name in (*definitions, *targets) if name)
+    place = definition(way) if in_function(way) else ".".join(filter(None, (definition(way), *map(assigned, way))))
     one, other = [pair for pair in way if type(pair[0]) is type(pair[1]) and not isinstance(pair[0], LEAVES)][-1]
     return place, f"{written(one, other)} -> {written(other, one)}"
 
 
-def way_to_change(pair: Pair) -> Iterator[Pair]:
+def changed_function(way: list[Pair]) -> str | None:
+    """The function or method whose body is all that changes, if there is one."""
+    function = in_function(way)
+    return definition(way) if function and is_same(*map(without_body, function)) else None
+
+
+def definition(way: list[Pair]) -> str:
+    """The classes on the way and the first function, as Python qualifies its name."""
+    function = in_function(way)
+    outer = way[: way.index(function) + 1] if function else way
+    return ".".join(node.name for node, _ in outer if isinstance(node, ast.FunctionDef | ast.ClassDef))
+
+
+def in_function(way: list[Pair]) -> Pair | None:
+    return next((pair for pair in way if isinstance(pair[0], ast.FunctionDef)), None)
+
+
+def without_body(function: ast.AST) -> ast.AST:
+    """What is read when the function is defined."""
+    shown = copy.copy(function)
+    shown.__dict__["body"] = []
+    return shown
+
+
+def way_to_change(before: ast.AST, after: ast.AST) -> list[Pair]:
     """From the whole to the smallest pair of nodes that differs."""
-    yield pair
-    mine, theirs = (children(node) for node in pair)
-    if len(mine) == len(theirs):
-        differing = [each for each in zip(mine, theirs, strict=True) if not is_same(*each)]
-        if len(differing) == 1:
-            yield from way_to_change(differing[0])
+    way, pair = [], (before, after)
+    while True:
+        way.append(pair)
+        mine, theirs = (children(node) for node in pair)
+        differing = [each for each in zip(mine, theirs, strict=False) if not is_same(*each)]
+        if len(mine) != len(theirs) or len(differing) != 1:
+            return way
+        pair = differing[0]
 
 
 def children(node: ast.AST) -> list[ast.AST]:
@@ -44,8 +66,9 @@ def is_same(one: ast.AST, other: ast.AST) -> bool:
     return ast.dump(one) == ast.dump(other)
 
 
-def assigned(node: ast.AST) -> str:
+def assigned(pair: Pair) -> str:
     """What an assignment outside of functions gives a value to."""
+    node, _ = pair
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
     return target.id if isinstance(target, ast.Name) else ""
 

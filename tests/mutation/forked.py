@@ -5,12 +5,53 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 1800  # seconds for one copy; the machine may be busy
+QUIET = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+LIMIT = 1800.0  # seconds for one change; the machine may be busy
+BROKEN = 99  # the exit code of a fork that neither passed nor failed
+Job = TypeVar("Job")
+
+
+def forked(
+    jobs: Iterable[Job], run: Callable[[Job], int], children: int, limit: float = LIMIT
+) -> Iterator[tuple[Job, int]]:
+    """The exit code of each job's own process, as they end; less than 0 says that it took too long."""
+    running: dict[int, tuple[Job, float]] = {}
+    waiting = iter(jobs)
+    job = next(waiting, None)
+    while running or job is not None:
+        if job is not None and len(running) < children:
+            running[fork(run, job)] = job, time.monotonic() + limit
+            job = next(waiting, None)
+            continue
+        for number, (_, deadline) in running.items():
+            if time.monotonic() > deadline:
+                os.kill(number, 9)
+        number, status = os.waitpid(-1, os.WNOHANG)
+        if number == 0:
+            time.sleep(0.005)
+            continue
+        yield running.pop(number)[0], os.waitstatus_to_exitcode(status)
+
+
+def fork(run: Callable[[Job], int], job: Job) -> int:
+    """The number of a silent process that ends with what `run` returns."""
+    number = os.fork()
+    if number:
+        return number
+    code = BROKEN
+    try:
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        code = run(job)
+    finally:
+        os._exit(code)
 
 
 @dataclass(frozen=True)
@@ -22,8 +63,8 @@ class Change:
     tests: tuple[str, ...]
 
 
-def exit_codes(changes: Iterable[Change], children: int) -> Iterator[tuple[Change, int]]:
-    """pytest's exit code for each change, as they end: 0 says that all passed, less than 0 that it took too long.
+def exit_codes(changes: Iterable[Change], children: int, limit: float = LIMIT) -> Iterator[tuple[Change, int]]:
+    """pytest's exit code for each change, as they end: 0 says that all passed.
 
     Nobody may have imported bagcert into this process.
     """
@@ -31,52 +72,31 @@ def exit_codes(changes: Iterable[Change], children: int) -> Iterator[tuple[Chang
     import torch  # noqa: F401
 
     assert "bagcert" not in sys.modules
-    running: dict[int, tuple[Change, str, float]] = {}
-    waiting = iter(changes)
-    change = next(waiting, None)
-    while running or change is not None:
-        if change is not None and len(running) < children:
-            folder = tempfile.mkdtemp()
-            running[start(change, folder)] = change, folder, time.monotonic() + LIMIT
-            change = next(waiting, None)
-            continue
-        for number, (_, _, deadline) in running.items():
-            if time.monotonic() > deadline:
-                os.kill(number, 9)
-        number, status = os.waitpid(-1, os.WNOHANG)
-        if number == 0:
-            time.sleep(0.02)
-            continue
-        ended, folder, _ = running.pop(number)
-        shutil.rmtree(folder)
-        yield ended, os.waitstatus_to_exitcode(status)
+    return forked(changes, run_on_copy, children, limit)
 
 
-def start(change: Change, folder: str) -> int:
-    """Fork a process that runs the tests on a changed copy; its number."""
-    source = Path(folder, "src")
-    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("*.safetensors"))
-    Path(folder, change.path).write_text(change.text, "utf-8")
-    number = os.fork()
-    if number:
-        return number
-    code = 99  # neither passed nor failed
-    try:
-        code = run(source, change.tests)
-    finally:
-        os._exit(code)
-
-
-def run(source: Path, tests: tuple[str, ...]) -> int:
+def run_on_copy(change: Change) -> int:
+    """pytest's exit code on a changed copy of the package."""
     import pytest
 
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
-    os.chdir(ROOT)
-    sys.path[:0] = [str(source), str(ROOT)]
-    code = 0
-    for test in tests:  # one after the other: most changes are noticed before most files would be collected
-        code = code or int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", test]))
-    assert Path(sys.modules["bagcert"].__file__ or "").is_relative_to(source)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "src")
+        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("*.safetensors"))
+        Path(folder, change.path).write_text(change.text, "utf-8")
+        os.chdir(ROOT)
+        sys.path[:0] = [str(source), str(ROOT)]
+        files = dict.fromkeys(test.partition("::")[0] for test in change.tests)
+        code = int(pytest.main(["-x", *QUIET, *files], plugins=[InOrder(change.tests)]))
+        assert Path(sys.modules["bagcert"].__file__ or "").is_relative_to(source)
     return code
+
+
+class InOrder:
+    """A plugin of pytest: just these tests, in this order."""
+
+    def __init__(self, tests: Iterable[str]) -> None:
+        self.tests = tests
+
+    def pytest_collection_modifyitems(self, items: list) -> None:  # type: ignore[type-arg]
+        named = {item.nodeid: item for item in items}
+        items[:] = [named[test] for test in self.tests if test in named]

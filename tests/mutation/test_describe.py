@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tests.mutation.describe import place_and_change
+from tests.mutation.describe import changed_function, place_and_change, way_to_change
 from tests.mutation.equivalent import Ordinals, read_list
 
 BEFORE = """
@@ -42,9 +42,21 @@ class Rule:
 def test_a_change_is_named_by_what_changes(old: str, new: str, expected: tuple[str, str]) -> None:
     assert BEFORE.count(old) == 1
     after = BEFORE.replace(old, new)
-    assert place_and_change(ast.parse(BEFORE), ast.parse(after)) == expected
+    assert place_and_change(way_to_change(ast.parse(BEFORE), ast.parse(after))) == expected
     other_layout = [ast.parse(text.replace("(len", "(\n            len")) for text in (BEFORE, after)]
-    assert place_and_change(*other_layout) == expected
+    assert place_and_change(way_to_change(*other_layout)) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("> 0", ">= 0", "Rule.certify"),
+        ("self, scores, device", "self, scores, device=0", None),  # read when the function is defined
+        ("FEW = 16", "FEW = 17", None),
+    ],
+)
+def test_a_body_can_change_alone(old: str, new: str, expected: str | None) -> None:
+    assert changed_function(way_to_change(ast.parse(BEFORE), ast.parse(BEFORE.replace(old, new)))) == expected
 
 
 def test_equal_changes_of_one_place_are_numbered() -> None:
