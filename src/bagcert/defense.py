@@ -105,6 +105,10 @@ class Defense:
         built = Defense.build(self.scorer, rule, threat, self.classes, self.batch_size, self.card)
         return replace(built, name=self.name)
 
+    def noted(self, facts: Mapping[str, Any]) -> "Defense":
+        """The same defense with more facts on its card."""
+        return replace(self, card={**self.card, **facts})
+
     def save(self, folder: str | Path) -> None:
         """Write weights and card to a folder that `load` reads; a network of your own must be handed to it again."""
         patch, rule = str(self.threat), self.rule.written
@@ -115,7 +119,7 @@ class Defense:
         masks, wanted = (each.rule.masks_for(each.regions).masks() for each in (again, self))
         if not (torch.equal(again.regions.masks(), self.regions.masks()) and torch.equal(masks, wanted)):
             raise UsageError(f"The masks of rule '{rule}' are those of another threat. Save .against('{patch}').")
-        known = {key: self.card[key] for key in ("data", "framing") if key in self.card}
+        known = {key: self.card[key] for key in ("data", "framing", "weights_from") if key in self.card}
         facts = {"classes": list(self.classes), "patch": patch, "rule": rule, "versions": versions(), **known}
         save_scorer(Path(folder), self.scorer, self.scorer.state_dict(), facts)
 

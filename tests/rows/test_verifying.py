@@ -228,11 +228,22 @@ def test_blind_views_are_those_outside_the_footprint(patch: str, most: int) -> N
     assert np.array_equal(blind_views(table, patch), ~regions.masks().numpy())
 
 
-def test_views_and_other_scores_have_their_own_rules(tmp_path: Path, rows: Path) -> None:
-    for path, rule in ((rows_of(save_view_run(tmp_path / "views" / "run"), VIEWS), "two-mask"), (rows, "unanimous")):
-        edit_meta(path, lambda meta, rule=rule: meta["evaluations"][-1].update(rule=rule))  # type: ignore[misc]
-        with pytest.raises(UsageError, match=f"Rule '{rule}' does not fit the scores .*Only 'unanimous' is for views"):
-            verify_rows(path)
+def test_the_rule_of_views_takes_no_other_scores(rows: Path) -> None:
+    edit_meta(rows, lambda meta: meta["evaluations"][-1].update(rule="unanimous"))
+    with pytest.raises(
+        UsageError, match=r"Rule 'unanimous' does not fit the scores in the rows, which are not of views"
+    ):
+        verify_rows(rows)
+
+
+@pytest.mark.parametrize("patch", ["1x1", "3x2", "2x3,1x4", "3x2@lower"])
+def test_what_a_patch_reaches_of_views_is_found_twice(patch: str) -> None:
+    hidden = Hidden.covering((3, 4), (8, 9), 3)
+    table = {"image_size": [8, 9], "grid": list(hidden.footprint.grid)}
+    table["hidden"] = {"rows": runs(hidden.rows), "columns": runs(hidden.columns)}  # type: ignore[assignment]
+    ours = hidden.footprint.regions(parse_threat(patch, (8, 9))).maximal().masks().numpy()
+    theirs = maximal_reach(table, patch).masks()
+    assert {each.tobytes() for each in ours} == {each.tobytes() for each in theirs} and len(ours) == len(theirs)
 
 
 @pytest.mark.parametrize("entry", EVERYTHING)

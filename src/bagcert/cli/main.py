@@ -19,6 +19,7 @@ COMMANDS = {
     "models": "List the shipped models, or show the card of one of them",
     "ship": "Store a run with 8-bit weights, and certify the whole test set in float32 for its card",
     "push": "Upload a model to the Hugging Face Hub, with a model card; prints the name and commit to load it by",
+    "cover": "Make a defense of any classifier, a ResNet or a ViT, by masks over its images",
     "predict": "Say what pictures show, and how large a patch, in their own pixels, cannot change that",
     "certify": "Certify a data set: prove for each image that no patch changes its class; "
     "repeat the command to continue it",

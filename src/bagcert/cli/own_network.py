@@ -2,12 +2,13 @@
 
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from torch import nn
 
 from bagcert.errors import UsageError, first_line
+from bagcert.pictures import Framing
 
 ModelArgument = Annotated[
     str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
@@ -15,18 +16,25 @@ ModelArgument = Annotated[
 OwnNetwork = Annotated[
     str | None,
     typer.Option(
-        "--network", metavar="MODULE:FUNCTION", help="for a network of your own: the function that returns it"
+        "--network",
+        metavar="MODULE:FUNCTION",
+        help="for a network of your own: the function that returns it, or timm:NAME",
     ),
 ]
 
 
-def own_network(text: str | None) -> nn.Module | None:
-    """What the function returns; None if no network is named. Modules in the current folder are found."""
+def own_network(text: str | None, pretrained: bool = False) -> nn.Module | None:
+    """What the function returns; None if no network is named. Modules in the current folder are found.
+
+    A network of timm comes with its trained weights only if `pretrained`: a saved model has its own.
+    """
     if text is None:
         return None
     place, colon, name = text.partition(":")
     if not (colon and place and name):
-        raise UsageError(f"The option --network takes MODULE:FUNCTION, as in my_networks:small, not '{text}'.")
+        raise UsageError(f"A network is named by MODULE:FUNCTION, as in my_networks:small, or timm:NAME, not '{text}'.")
+    if place == "timm":
+        return timm_network(name, pretrained)
     sys.path.insert(0, "")
     try:
         found = getattr(import_module(place), name)
@@ -43,3 +51,25 @@ def own_network(text: str | None) -> nn.Module | None:
     if not isinstance(network, nn.Module):
         raise UsageError(f"{text} must return a torch.nn.Module, but returns {type(network).__name__}.")
     return network
+
+
+def timm_network(name: str, pretrained: bool) -> nn.Module:
+    """A network of timm, which downloads its weights itself."""
+    try:
+        network: nn.Module = import_module("timm").create_model(name, pretrained=pretrained)
+    except Exception as error:  # it may be missing, or fail where torchvision is
+        raise UsageError(
+            f"timm cannot make '{name}' ({first_line(error)}). Install timm, check the name, or give --weights."
+        ) from error
+    return network
+
+
+def timm_settings(network: nn.Module) -> dict[str, Any]:
+    """Size, normalization and framing of a network of timm, as far as it says them."""
+    told = getattr(network, "pretrained_cfg", None) or {}
+    if "input_size" not in told:
+        return {}
+    channels, height, width = told["input_size"]
+    resize = max(min(height, width), round(min(height, width) / (told.get("crop_pct") or 1)))
+    framing = Framing((height, width), resize, channels, interpolation="bilinear")
+    return {"size": (height, width), "mean": told["mean"], "std": told["std"], "framing": framing}

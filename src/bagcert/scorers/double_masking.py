@@ -56,6 +56,7 @@ class DoubleMasking(HidingScorer):
 
     trains: ClassVar[str] = LOGITS
     own_batches: ClassVar[bool] = True
+    traceable: ClassVar[bool] = False  # positions stay apart because they are masked
     pairs = True  # it counts pairs of masks; else its scores are the logits under single ones
     threat: Threat | None = None
     _hides: Tensor | None = None
@@ -105,11 +106,13 @@ class DoubleMasking(HidingScorer):
     def logits(self, images: Images) -> Tensor:
         """Under each single mask; in the last row of the map, those of the plain image: [b k i+1 j]."""
         table = self._table(images)
-        image = torch.arange(len(images), device=images.device).repeat_interleave(len(table))
-        mask = torch.arange(len(table), device=images.device).repeat(len(images))
         if torch.is_grad_enabled() or torch.compiler.is_exporting():
-            found = self.classify(images[image], table[mask])
+            count = images.shape[0]  # of a graph, any number
+            shown = images[:, None].expand(-1, len(table), -1, -1, -1).flatten(0, 1)
+            found = self.classify(shown, table[None].expand(count, -1, -1, -1).flatten(0, 1))
         else:
+            image = torch.arange(len(images), device=images.device).repeat_interleave(len(table))
+            mask = torch.arange(len(table), device=images.device).repeat(len(images))
             found = torch.cat(list(self._passes(images, table, image, mask, mask)))
         each = found.view(-1, len(table), found.shape[1]).transpose(1, 2)  # b k n+1
         whole = each[..., -1:].expand(-1, -1, len(self.hidden.columns))

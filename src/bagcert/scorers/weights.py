@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
 
 from bagcert.config import read_choice, write_config
-from bagcert.errors import UsageError
+from bagcert.errors import UsageError, first_line
 from bagcert.files import pack_tensors, read_json, read_tensors, sha256, write_atomically, write_json
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.base import OWN, BuiltScorer, NetworkConfig, Scorer
@@ -171,14 +172,14 @@ def load_scorer(folder: Path, network: nn.Module | None = None) -> tuple[BuiltSc
     return scorer.eval(), card
 
 
-def fitting(module: nn.Module, tensors: Mapping[str, Tensor], which: str) -> Mapping[str, Tensor]:
+def fitting(module: nn.Module, tensors: Mapping[str, Tensor], which: str, file: str = WEIGHTS) -> Mapping[str, Tensor]:
     """The tensors, refused unless they have the names and shapes of the module's."""
     expected = {name: value.shape for name, value in module.state_dict().items()}
     found = {name: value.shape for name, value in tensors.items()}
     if expected != found:
         odd = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise UsageError(
-            f"The tensors in {WEIGHTS} are not those of the network {which}: they differ in '{odd[0]}'. "
+            f"The tensors in {file} are not those of the network {which}: they differ in '{odd[0]}'. "
             "Use the network and the files that were saved together."
         )
     return tensors
@@ -194,3 +195,23 @@ def save_scorer(folder: Path, scorer: Scorer, weights: Mapping[str, Tensor], fac
     write_atomically(folder / WEIGHTS, content)
     card = {"format": FORMAT, "weights_sha256": sha256(content), "scorer": scorer_table(scorer), **facts}
     write_json(folder / CONFIG, card)
+
+
+def load_foreign(network: nn.Module, path: Path) -> str:
+    """Give the network the weights of a file of another program, and return the file's SHA-256.
+
+    Safetensors, or what torch.save wrote: tensors only, since anything else in it could run code.
+    """
+    try:
+        content = path.read_bytes()
+        found = load_tensors(content) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except Exception as error:
+        raise UsageError(
+            f"{path} holds no weights that are tensors alone ({first_line(error)}). Save network.state_dict()."
+        ) from error
+    for key in ("state_dict", "model"):
+        found = found[key] if isinstance(found, Mapping) and isinstance(found.get(key), Mapping) else found
+    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise UsageError(f"{path} holds no table of tensors. Save network.state_dict().")
+    network.load_state_dict(fitting(network, found, "you name", path.name))
+    return sha256(content)

@@ -19,16 +19,15 @@ from bagcert.rows.verify.reach import NONE, Floats, Reach, blind_views, field_of
 
 
 def checker_for(header: dict[str, Any], patch: str, rule: str, masks: Masks = NONE) -> "Checker":
-    """The checker of this evaluation; scores of views have a rule of their own, which takes no others."""
+    """The checker of this evaluation; one rule is for scores of views, and takes no others."""
     known = [*CONDITIONS, *VIEW_CONDITIONS]
     name, colon, above = rule.partition(":")
     if name not in known or (colon and not (above.isdigit() and name in CONDITIONS and CONDITIONS[name].alerts)):
         raise UsageError(f"Rule '{rule}' in the rows cannot be verified. Certify by one of {', '.join(known)}.")
-    views = "hidden" in header["footprint"]
-    if name not in (VIEW_CONDITIONS if views else CONDITIONS):
+    views = name in VIEW_CONDITIONS
+    if views and "hidden" not in header["footprint"]:
         raise UsageError(
-            f"Rule '{rule}' does not fit the scores in the rows, which are {'of views' if views else 'not of views'}. "
-            f"Only '{', '.join(VIEW_CONDITIONS)}' is for views, and it is for nothing else."
+            f"Rule '{rule}' does not fit the scores in the rows, which are not of views. Certify by another rule."
         )
     count = patches_at_once(patch)[0]
     if count > (1 if views else CONDITIONS[name].patches):

@@ -105,8 +105,11 @@ def contained(sets: Flags, others: Flags) -> Flags:
 def maximal_reach(footprint: dict[str, Any], patch: str, masks: Masks = NONE) -> Reach:
     """What each placement of the patch can reach, without those inside another one."""
     height, width = footprint["image_size"]
+    count = patches_at_once(patch)[0]
+    if "hidden" in footprint:  # a view is reached unless it is blind to the whole placement
+        return largest(SetReach(np.unique(~blind_views(footprint, patch, masks), axis=0), count))
     maps = [seen_along(each, footprint) for each in maps_of(footprint)]
-    painted, count = placements(patch, height, width, masks), patches_at_once(patch)[0]
+    painted = placements(patch, height, width, masks)
     if len(maps) > 1 or any(each.pixels is not None for each in painted):
         # Several maps have their rows in turn: the first rows of all, then their second rows.
         sets = [np.stack([reached_set(each, *seen) for seen in maps], axis=1) for each in painted]
@@ -119,6 +122,11 @@ def maximal_reach(footprint: dict[str, Any], patch: str, masks: Masks = NONE) ->
             found.add((rows, columns) if rows and columns else (frozenset[int](), frozenset[int]()))
         ordered = sorted(found, key=lambda pair: (sorted(pair[0]), sorted(pair[1])))
         reach = replace(numbered(ordered, footprint["grid"]), count=count)
+    return largest(reach)
+
+
+def largest(reach: Reach) -> Reach:
+    """Those of different sets that lie inside no other one."""
     inside = reach.within(reach)
     np.fill_diagonal(inside, False)  # all are different, so no two lie inside each other
     return reach.select(np.logical_not(inside.any(axis=1)))
