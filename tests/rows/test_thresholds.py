@@ -1,5 +1,6 @@
 """Thresholds for a wanted rate of false alerts: chosen on the validation split, stored on the card, found there."""
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -106,6 +107,9 @@ def test_a_defense_takes_the_threshold_of_its_card(tmp_path: Path) -> None:
             UsageError, match=f"The card has no threshold for {rate} false alerts, patch {other.threat}"
         ):
             at_rate(other, rate)
+    seen = replace(defense, card={**defense.card, "validation": {"trained_on": True}})
+    with pytest.raises(UsageError, match=r"patch 2x2 and rule two-mask\. Give one, as in --rule two-mask:400\."):
+        at_rate(seen, "2%")
 
 
 @pytest.mark.parametrize("command", ["predict", "serve"])

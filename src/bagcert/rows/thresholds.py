@@ -84,16 +84,22 @@ def need_alerts(rule: Rule) -> None:
         raise UsageError(f"Rule '{rule.written}' has a threshold already. Leave out --false-alerts, or the threshold.")
 
 
+def cannot_choose(defense: Defense) -> str | None:
+    """Why the card of a model gets no threshold; None if it may. A network raises too few alerts on what it has seen."""
+    if defense.card.get("validation", {}).get("trained_on"):
+        return "the network was trained on it"
+    return "what is cached of the Hub is not changed" if is_on_hub(defense.name) else None
+
+
 def at_rate(defense: Defense, rate: str) -> Defense:
     """The defense with alerts at this rate of false ones; the threshold must be on its card."""
     need_alerts(defense.rule)
     found = find_threshold(defense, rate)
     if found is None:
         patch, rule = defense.threat, defense.rule.written
-        raise UsageError(
-            f"The card has no threshold for {rate} false alerts, patch {patch} and rule {rule}. "
-            f"Run `bagcert certify` with --patch '{patch}' --rule {rule} --false-alerts {rate} first."
-        )
+        first = f"Run `bagcert certify` with --patch '{patch}' --rule {rule} --false-alerts {rate} first."
+        cure = first if cannot_choose(defense) is None else f"Give one, as in --rule {rule}:400."
+        raise UsageError(f"The card has no threshold for {rate} false alerts, patch {patch} and rule {rule}. {cure}")
     return defense.against(rule=defense.rule.alerting(found.above))
 
 
@@ -104,24 +110,16 @@ def settled(
     rate: str,
     validation: Callable[[], Source],
 ) -> Evaluation:
-    """The evaluation with the threshold for this rate: from the card, or chosen on the validation split and put there.
-
-    A network that was trained on its validation split raises too few alerts there.
-    """
+    """The evaluation with the threshold for this rate: from the card, or chosen on the validation split and put there."""
     wanted, rule = read_rate(rate), find_rule(entry.rule)
     need_alerts(rule)
     facing = defense.against(entry.patch, rule)
     found = find_threshold(facing, rate)
     if found is None:
-        if defense.card.get("validation", {}).get("trained_on"):
+        if (why := cannot_choose(defense)) is not None:
             raise UsageError(
-                f"No threshold for {rate} false alerts can be chosen on the validation split: the network was trained "
-                f"on it. Give one, as in --rule {entry.rule}:400."
-            )
-        if is_on_hub(str(model)):
-            raise UsageError(
-                f"The card of {model} has no threshold for {rate} false alerts, and what is cached of the Hub is not "
-                f"changed. Give one, as in --rule {entry.rule}:400."
+                f"No threshold for {rate} false alerts can be chosen on the validation split: {why}. "
+                f"Give one, as in --rule {entry.rule}:400."
             )
         above, images = choose(facing, validation(), wanted)
         found = Threshold(entry.patch, entry.rule, rate, above, "validation", images)
