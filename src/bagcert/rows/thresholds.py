@@ -85,7 +85,7 @@ def need_alerts(rule: Rule) -> None:
 
 
 def cannot_choose(defense: Defense) -> str | None:
-    """Why the card of a model gets no threshold; None if it may. A network raises too few alerts on what it has seen."""
+    """Why the card of a model gets no threshold; None if it may. A network raises too few alerts on what it knows."""
     if defense.card.get("validation", {}).get("trained_on"):
         return "the network was trained on it"
     return "what is cached of the Hub is not changed" if is_on_hub(defense.name) else None
@@ -110,7 +110,7 @@ def settled(
     rate: str,
     validation: Callable[[], Source],
 ) -> Evaluation:
-    """The evaluation with the threshold for this rate: from the card, or chosen on the validation split and put there."""
+    """The evaluation with the threshold for this rate: of the card, or chosen on the validation split for the card."""
     wanted, rule = read_rate(rate), find_rule(entry.rule)
     need_alerts(rule)
     facing = defense.against(entry.patch, rule)
