@@ -1,5 +1,6 @@
 """Commands in README, docs and recipes exist with their options; the code and the commands of every guide run."""
 
+import json
 import re
 import shlex
 import shutil
@@ -144,6 +145,20 @@ def test_the_code_of_a_guide_runs(path: Path, tmp_path: Path, monkeypatch: pytes
         if "import pandas" in block:
             pytest.importorskip("pandas")
         exec(compile(block, path.name, "exec"), dict(at_hand))
+
+
+@pytest.mark.full
+def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cell after cell; what is said about proofs is so, on whatever machine."""
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((ROOT / "docs" / "tour.ipynb").read_text(encoding="utf-8"))["cells"]
+    names: dict[str, Any] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] or "=" in "".join(cell["source"]), "stored with what it shows"
+            exec(compile("".join(cell["source"]), "tour.ipynb", "exec"), names)
+    assert not bool(names["attack"].unsound.any())
+    assert re.search(r"image \d+, proven: (\w+), attacked: \1\n", capsys.readouterr().out)
 
 
 @pytest.mark.full

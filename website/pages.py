@@ -3,6 +3,7 @@
 mkdocs calls the functions named `on_...` (a hook, see mkdocs.yml).
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from bagcert.cli.main import COMMANDS, command
 from bagcert.rules import RULES
 
 ROOT = Path(__file__).parents[1]
-NAMED_PAGE = re.compile(r"`docs/([\w-]+)\.md`")  # how files that are read on their own name a page
+NAMED_PAGE = re.compile(r"`docs/([\w-]+)\.(?:md|ipynb)`")  # how files that are read on their own name a page
 # What else the proofs rest on, after the rules.
 FOUNDATIONS = {
     "Alerts": "bagcert.rules.alerts",
@@ -34,9 +35,9 @@ API = {
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    made = {"index.md": home, "changelog.md": changelog, "rules.md": rules, "commands.md": commands, "api.md": api}
-    for name, page in made.items():
-        files.append(File.generated(config, name, content=page()))
+    for page in (home, tour, changelog, rules, commands, api):
+        name = "index" if page is home else page.__name__
+        files.append(File.generated(config, f"{name}.md", content=page()))
     for path in sorted((ROOT / "website" / "assets").iterdir()):
         files.append(File.generated(config, f"assets/{path.name}", abs_src_path=str(path)))
     return files
@@ -56,6 +57,28 @@ def home() -> str:
     text = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
     text = re.sub(r"^\[!\[.*\n", "", text, flags=re.MULTILINE)
     return without_menu(re.sub(r"\[([^]]+)\]\([A-Z]+\.\w+\)", r"\1", text))
+
+
+def tour() -> str:
+    """The notebook, with what its cells printed and drew."""
+    cells = json.loads((ROOT / "docs" / "tour.ipynb").read_text(encoding="utf-8"))["cells"]
+    parts = ["[This page as a notebook](tour.ipynb), to run and change."]
+    for cell in cells:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(text)
+            continue
+        parts.append(f"```python\n{text}\n```")
+        printed = "".join("".join(shown.get("text", "")) for shown in cell["outputs"])
+        for shown in (each.get("data", {}) for each in cell["outputs"]):
+            if "image/png" in shown:
+                picture = "".join(shown["image/png"]).replace("\n", "")
+                parts.append(f'<img alt="what this cell draws" src="data:image/png;base64,{picture}">')
+            else:
+                printed += "".join(shown.get("text/plain", ""))
+        if printed:
+            parts.append(f"```text\n{printed.rstrip()}\n```")
+    return "\n\n".join([parts[1], parts[0], *parts[2:]])
 
 
 def changelog() -> str:
