@@ -13,6 +13,9 @@ import torch
 from PIL import Image
 
 from bagcert.cli.main import COMMANDS, command
+from bagcert.data import load_dataset
+from bagcert.data.base import data_folder
+from bagcert.data.cifar10 import batch_folder
 from bagcert.stored_models import shipped_models
 from studies.common.commands import listed
 from tests.cli.calling import call
@@ -94,6 +97,16 @@ def own_network_file(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {}
 
 
+def entry_file(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The module that the guide asks its reader to write, and the files of CIFAR-10."""
+    first = GUIDE.findall((ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8"))[0]
+    Path("entry.py").write_text(first, encoding="utf-8")
+    load_dataset("cifar10")
+    Path("cifar10").symlink_to(batch_folder(data_folder()).absolute())
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    return {}
+
+
 def class_folders(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for name in ("bees", "ladybugs"):
         Path("pictures", name).mkdir(parents=True)
@@ -112,6 +125,7 @@ GUIDES: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
     "README.md": readers_images,
     "deploy.md": an_exported_graph,
     "detection.md": readers_images,
+    "leaderboard.md": entry_file,
     "quickstart.md": nothing,
     "reading-a-certificate.md": nothing,
     "rows.md": stored_rows,
@@ -145,6 +159,17 @@ def test_the_code_of_a_guide_runs(path: Path, tmp_path: Path, monkeypatch: pytes
         if "import pandas" in block:
             pytest.importorskip("pandas")
         exec(compile(block, path.name, "exec"), dict(at_hand))
+
+
+@pytest.mark.full
+def test_the_foreign_entry_of_the_guide_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    entry_file(monkeypatch)
+    exec(
+        compile(GUIDE.findall((ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8"))[1], "use.py", "exec"), {}
+    )
+    assert call(monkeypatch, "leaderboard", "check", "entries", "--out", "page.md") == 0
+    assert "### Arithmetic checked: cifar10, 5x5, this answer" in Path("page.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.full

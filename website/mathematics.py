@@ -124,7 +124,7 @@ class Mathematics(Extension):
     def extendMarkdown(self, md: Markdown) -> None:
         md.preprocessors.register(Formulas(md), "formulas", 29)  # before fences are read (25)
         md.inlinePatterns.register(Shapes(r"\[[a-z](?: [a-z0-9]+)+\]", md), "shapes", 176)
-        md.inlinePatterns.register(Symbols(RUN, md), "symbols", 175)  # after code (190) and escapes (180)
+        md.inlinePatterns.register(Symbols(RUN, md), "symbols", 85)  # after code, links and tags (90)
 
 
 def makeExtension(**settings: Any) -> Mathematics:

@@ -1,0 +1,38 @@
+"""`bagcert leaderboard check`: which entries hold, on which level, and their tables."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bagcert.cli.output import counted
+from bagcert.errors import UsageError
+from bagcert.files import write_atomically
+from bagcert.rows.format import CERTIFICATES, read_meta
+from bagcert.rows.leaderboard import REFUSED, Entry, check_entry, entry_files, tables
+
+
+def leaderboard(
+    action: Annotated[str, typer.Argument(help="check")],
+    folder: Annotated[Path, typer.Argument(help="folder with the rows of each entry and their scores")],
+    reproduce: Annotated[
+        bool, typer.Option("--reproduce", help="compute all scores again from weights and data")
+    ] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
+    out: Annotated[Path | None, typer.Option(help="Markdown file to write the tables to")] = None,
+) -> None:
+    if action != "check":
+        raise UsageError(f"There is no 'leaderboard {action}'. Write bagcert leaderboard check FOLDER.")
+    entries = [checked(path, reproduce, data_dir) for path in entry_files(folder)]
+    typer.echo("\n" + tables(entries))
+    if out is not None:
+        write_atomically(out, tables(entries).encode())
+    if any(entry.level == REFUSED for entry in entries):
+        raise typer.Exit(1)
+
+
+def checked(path: Path, reproduce: bool, data_dir: Path | None) -> Entry:
+    with counted(path.name, read_meta(path, CERTIFICATES).images) as after_image:
+        entry = check_entry(path, reproduce, data_dir, after_image)
+    typer.echo(f"{entry.name}: {entry.level}" + (f"; {entry.why}" if entry.why else ""))
+    return entry

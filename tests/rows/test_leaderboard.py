@@ -1,0 +1,172 @@
+"""Entries of the leaderboard: honest ones on both levels, invented scores on the first alone, wrong labels on none."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bagcert.rows.format import meta_path
+from bagcert.rows.leaderboard import CHECKED, REFUSED, REPRODUCED, Entry, check_entry
+from studies.rivals.papers import PAPERS
+from tests.cli.calling import call
+from tests.rows.digit_runs import DIGITS
+from tests.rows.forging import edit_lines, edit_meta
+
+PAGE = Path(__file__).parents[2] / "docs" / "leaderboard.md"
+IMAGES = 24
+LABELS = DIGITS.split("test").labels.numpy()
+
+
+@pytest.fixture
+def honest(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Rows with scores of a small network, which lies beside them."""
+    rows = tmp_path / "entries" / "honest.jsonl"
+    rows.parent.mkdir()
+    rules = ("--rule", "every-region", "--rule", "two-mask:3")
+    assert call(monkeypatch, "certify", str(run), "--scores", "--limit", str(IMAGES), *rules, "--out", str(rows)) == 0
+    shutil.copytree(run, rows.with_name("honest.model"))
+    return rows
+
+
+@pytest.fixture
+def write_entry() -> Callable[..., None]:
+    """What the guide gives to entrants: NumPy alone."""
+    script = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[0]
+    assert "bagcert" not in "".join(re.findall(r"^(?:import|from) .*$", script, re.MULTILINE))
+    names: dict[str, Any] = {}
+    exec(compile(script, "entry.py", "exec"), names)
+    function: Callable[..., None] = names["write_entry"]
+    return function
+
+
+def enter(
+    write_entry: Callable[..., None], folder: Path, votes: Any, labels: Any = LABELS[:IMAGES], field: int = 3
+) -> Path:
+    data = {"name": "digits", "digest": DIGITS.digest}
+    write_entry(folder, "foreign", votes, labels, DIGITS.classes, data, patch=1, field=field, weights="0" * 64)
+    return folder / "foreign.jsonl"
+
+
+def perfect(labels: Any = LABELS[:IMAGES]) -> Any:
+    """All positions vote for the true class."""
+    return np.eye(10, dtype=np.uint8)[labels][:, :, None, None].repeat(8, axis=2).repeat(8, axis=3)
+
+
+def numbers(path: Path) -> list[tuple[Any, ...]]:
+    results = json.loads(meta_path(path).read_text())["results"]
+    return [(each["patch"], each["rule"], each["clean_accuracy"], each["certified_accuracy"]) for each in results]
+
+
+def told(entry: Entry) -> list[tuple[Any, ...]]:
+    return [(each.patch, each.rule, each.clean, each.certified) for each in entry.results]
+
+
+def test_an_honest_entry_reaches_both_levels(honest: Path) -> None:
+    first, second = check_entry(honest), check_entry(honest, reproduce=True)
+    assert (first.level, second.level, second.why) == (CHECKED, REPRODUCED, "")
+    assert told(first) == told(second) == numbers(honest)
+    assert first.cost is None and second.cost is not None and second.cost.passes == 1
+    shutil.rmtree(honest.with_name("honest.model"))
+    without = check_entry(honest, reproduce=True)
+    assert without.level == CHECKED and "put the model's folder beside the rows" in without.why
+
+
+def test_a_foreign_entry_holds(write_entry: Callable[..., None], tmp_path: Path) -> None:
+    votes = (np.random.default_rng(0).random((IMAGES, 10, 8, 8)) < 0.3) | (perfect() > 0)
+    votes[::3] = np.random.default_rng(1).random(votes[::3].shape) < 0.5
+    entry = check_entry(enter(write_entry, tmp_path, votes.astype(np.uint8)), reproduce=True)
+    assert entry.level == CHECKED and "There are no weights" in entry.why
+    (result,) = entry.results
+    assert 0 < result.certified <= result.clean < 1
+
+
+def test_invented_scores_stay_on_the_first_level(write_entry: Callable[..., None], honest: Path) -> None:
+    """They claim to be of a network that is there, with its bounds and footprint."""
+    real = json.loads(meta_path(honest).read_text())
+    forged = enter(write_entry, honest.parent, perfect(), field=real["footprint"]["receptive_field"][0])
+    claimed = {key: real[key] for key in ("weights_sha256", "scores", "footprint")}
+    edit_meta(forged, lambda meta: meta.update(claimed))
+    shutil.copytree(honest.with_name("honest.model"), honest.with_name("foreign.model"))
+    entry = check_entry(forged, reproduce=True)
+    assert entry.level == CHECKED and "come out otherwise" in entry.why, entry
+    assert told(entry) == [("1x1", "every-region", 1.0, 1.0)]
+    edit_meta(forged, lambda meta: meta.update(weights_sha256="1" * 64))
+    assert "not those that the rows name" in check_entry(forged, reproduce=True).why
+
+
+def test_claimed_bounds_and_footprints_are_compared_with_the_network(
+    write_entry: Callable[..., None], honest: Path
+) -> None:
+    """Votes that see less than those of the network do prove more; only the network says what they see."""
+    forged = enter(write_entry, honest.parent, perfect())
+    real = json.loads(meta_path(honest).read_text())
+    edit_meta(forged, lambda meta: meta.update(weights_sha256=real["weights_sha256"]))
+    shutil.copytree(honest.with_name("honest.model"), honest.with_name("foreign.model"))
+    assert "Bounds or footprint" in check_entry(forged, reproduce=True).why
+
+
+def test_labels_are_ours(write_entry: Callable[..., None], tmp_path: Path) -> None:
+    wrong = (LABELS[:IMAGES] + 1) % 10
+    entry = check_entry(enter(write_entry, tmp_path, perfect(wrong), wrong))
+    assert entry.level == REFUSED and "The label of image 0 is not that of our copy of digits" in entry.why
+    assert not entry.results
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"data": {"name": "digits", "digest": "0" * 64}}, "not of our copy of digits"),
+        ({"data": {"name": "/etc", "digest": "0"}}, "no data that everybody has"),
+        ({"split": "train"}, "not of the test images"),
+        ({"classes": list(reversed(DIGITS.classes))}, "not of the test images"),
+        ({"scores_stored": False}, "without scores"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(
+    write_entry: Callable[..., None], tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
+    path = enter(write_entry, tmp_path, perfect())
+    edit_meta(path, lambda meta: meta.update(change))
+    entry = check_entry(path)
+    assert entry.level == REFUSED and why in entry.why
+
+
+def test_a_proof_that_does_not_follow_is_refused(write_entry: Callable[..., None], tmp_path: Path) -> None:
+    path = enter(write_entry, tmp_path, perfect())
+    edit_lines(path, lambda line: line.update(lead=line["lead"] + 1), image=3)
+    entry = check_entry(path)
+    assert entry.level == REFUSED and "1 do not hold, first: 1x1 every-region: lead" in entry.why
+
+
+def test_the_command_ranks_levels_apart(
+    write_entry: Callable[..., None],
+    honest: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    enter(write_entry, honest.parent, perfect())
+    page = honest.parent / "page.md"
+    assert call(monkeypatch, "leaderboard", "check", str(honest.parent), "--reproduce", "--out", str(page)) == 0
+    said = capsys.readouterr().out
+    assert "honest: reproduced\n" in said and "foreign: arithmetic checked; There are no weights" in said
+    checked = page.read_text(encoding="utf-8").split("### Arithmetic checked")
+    assert "`foreign`" not in checked[0] and all("`honest`" not in part for part in checked[1:])
+    edit_meta(honest, lambda meta: meta.update(split="train"))
+    assert call(monkeypatch, "leaderboard", "check", str(honest.parent)) == 1
+    assert call(monkeypatch, "leaderboard", "win", str(honest.parent)) == 2
+    assert call(monkeypatch, "leaderboard", "check", str(honest.parent / "honest.model")) == 2
+
+
+def test_what_papers_state_is_marked_as_such() -> None:
+    stated = PAGE.read_text(encoding="utf-8").split("<!-- stated -->")[1].split("<!-- /stated -->")[0]
+    rows = [
+        f"| `{name}` | {paper.accuracies['5x5'][0]:.1f} | {paper.accuracies['5x5'][1]:.1f} | {paper.source} |"
+        for name, paper in PAPERS.items()
+        if "5x5" in paper.accuracies
+    ]
+    assert stated.strip().splitlines()[2:] == rows
