@@ -1,7 +1,8 @@
 """Cover trained ImageNet networks by masks, and certify real photographs."""
 
 from studies.common.commands import call
-from studies.covered.command import check, page, run
+from studies.covered.command import check, run, times
+from studies.covered.page import page
 
 if __name__ == "__main__":
-    call(run, check, page)
+    call(run, times, check, page)

@@ -4,6 +4,8 @@
     python -m studies covered run FOLDER                  (all networks, patches and masks, on a GPU)
     python -m studies covered run FOLDER --minutes 5      (what fits; the same command goes on)
     python -m studies covered run FOLDER --networks lite0 --masks 3 --images 4 --out /tmp/results   (on a CPU)
+    python -m studies covered times FOLDER --networks lite0 --images 4                              (on a CPU)
+    python -m studies covered page                        (fill docs/imagenet.md)
 
 FOLDER holds val/CLASS/*: the first two photographs of each class of ImageNet's validation set, by name, cut to 224x224.
 Every evaluation is one rows file with recovery (`unanimous`) and detection at several thresholds (`detect`). Each time
@@ -11,9 +13,8 @@ is that of 32 photographs in one program: to classify, to certify and to detect.
 """
 
 import hashlib
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -65,8 +66,7 @@ def run(
 ) -> None:
     """Certify, time and attack every network, patch and number of masks."""
     deadline, left, jobs = deadline_of(minutes), [], 0
-    dataset = load_dataset(str(photographs), None, FolderSettings(Framing((SIDE, SIDE)), resident=True))
-    assert isinstance(dataset, FolderDataset)
+    dataset = read_photographs(photographs)
     for name in chosen or list(WEIGHTS):
         built: dict[int, Defense] = {}
         for patch, count in product(patches or list(PATCHES), masks or [6, 3]):
@@ -84,11 +84,17 @@ def run(
             defense = built[count].against(patch)
             subject = Subject(defense, dataset.split("test"), describe(label, defense, dataset, "test"))
             subject.certify([Evaluation(patch, rule) for rule in RULES], images, work / "rows", target)
-            write_times(subject, out / "covered" / f"{label}-time.json", label, min(TIMED, images))
+            write_times(defense, dataset, out / "covered", label, min(TIMED, images))
             if aimed:
                 attack_certified(subject, patch, dataset, target, work)
             print(f"{label} is done", flush=True)
     report(jobs, left)
+
+
+def read_photographs(folder: Path) -> FolderDataset:
+    dataset = load_dataset(str(folder), None, FolderSettings(Framing((SIDE, SIDE)), resident=True))
+    assert isinstance(dataset, FolderDataset)
+    return dataset
 
 
 def covered(
@@ -134,30 +140,48 @@ def attack_certified(subject: Subject, patch: str, dataset: FolderDataset, rows:
     )
 
 
-def write_times(subject: Subject, path: Path, label: str, images: int) -> None:
-    """Seconds and passes per photograph: to classify, to certify, and to detect."""
-    batch = next(subject.source.batches(images, subject.defense.device))
-    recover, detect = subject.defense.against(rule="unanimous"), subject.defense.against(rule="detect")
+def times(
+    photographs: Annotated[Path, typer.Argument(help="a folder with val/CLASS/*")],
+    chosen: Annotated[list[str] | None, typer.Option("--networks", help=f"of {', '.join(WEIGHTS)}")] = None,
+    patches: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(PATCHES)}")] = None,
+    masks: Annotated[list[int] | None, typer.Option(help="masks along each axis; default: 6 and 3")] = None,
+    images: Annotated[int, typer.Option(help="the first ones")] = TIMED,
+    at_once: Annotated[int | None, typer.Option(help="masked images per pass; default: what fits")] = None,
+    out: Annotated[Path, typer.Option(help="the folder of stored results")] = RESULTS,
+    work: Annotated[Path, typer.Option(help="models")] = Path("runs/covered"),
+) -> None:
+    """Time networks without certifying all photographs: for a CPU."""
+    dataset = read_photographs(photographs)
+    for name, count in product(chosen or list(WEIGHTS), masks or [6, 3]):
+        defense = covered(name, count, dataset, work, "float32", False, at_once)
+        for patch in patches or list(PATCHES):
+            write_times(defense.against(patch), dataset, out / "covered", f"{name}-k{count}-{patch}", images)
+
+
+def write_times(defense: Defense, dataset: FolderDataset, folder: Path, label: str, images: int) -> None:
+    """Seconds and passes per photograph: to classify, to certify, and to detect. On a CPU, processor time."""
+    batch = next(dataset.split("test").batches(images, defense.device))
+    recover, detect = defense.against(rule="unanimous"), defense.against(rule="detect")
     tasks: dict[str, Callable[[], Any]] = {
         "classify": lambda: recover.predict(batch.images),
         "certify": lambda: recover.certify(batch.images, exact=False),
         "detect": lambda: detect.certify(batch.images, exact=False),
     }
+    kind = defense.device.type
+    clock = time.process_time if kind == "cpu" else time.perf_counter
     found: dict[str, Any] = {}
     for task, call in tasks.items():
         passes = [0]
-        for defense in (recover, detect):
-            count_passes(defense, passes)
-        if subject.defense.device.type == "cuda":
-            torch.cuda.synchronize()
-        begun = time.perf_counter()
+        for each in (recover, detect):
+            count_passes(each, passes)
+        begun = clock()
         call()
-        if subject.defense.device.type == "cuda":
+        if kind == "cuda":
             torch.cuda.synchronize()
-        seconds = time.perf_counter() - begun
-        found[task] = {"seconds": seconds / len(batch.images), "passes": passes[0] / len(batch.images)}
-    head = provenance("studies covered run", [label], subject.defense.device)
-    write_results(path, head, {"program": str(subject.defense.program), "photographs": len(batch.images), **found})
+        found[task] = {"seconds": (clock() - begun) / len(batch.images), "passes": passes[0] / len(batch.images)}
+    head = provenance("studies covered run", [label], defense.device)
+    facts = {"program": str(defense.program), "photographs": len(batch.images)}
+    write_results(folder / f"{label}-time-{kind}.json", head, {**facts, **found})
 
 
 def count_passes(defense: Defense, passes: list[int]) -> None:
@@ -183,21 +207,3 @@ def check(photographs: Annotated[Path, typer.Argument(help="a folder with val/CL
         if hashlib.sha256(path.read_bytes()).hexdigest() != known[name]:
             raise UsageError(f"{name} has other bytes than the photograph behind our numbers.")
     print(f"all {len(found):,} photographs are there")
-
-
-def page(out: Annotated[Path, typer.Option(help="the folder of stored rows")] = RESULTS) -> None:
-    """Print the tables of docs/imagenet.md from the stored rows."""
-    print("\n".join(lines(out / "covered")))
-
-
-def lines(folder: Path) -> Iterator[str]:
-    """One line per rows file: clean and certified accuracy of recovery, and of detection at each threshold."""
-    for path in sorted(folder.glob("*.jsonl.gz")):
-        if "-attack" in path.name:
-            continue
-        results = json.loads(path.with_name(path.name.replace(".jsonl.gz", ".meta.json")).read_text())["results"]
-        cells = [
-            f"{each['rule']} {100 * each['clean_accuracy']:.2f} / {100 * each['certified_accuracy']:.2f}"
-            for each in results
-        ]
-        yield f"| {path.name.removesuffix('.jsonl.gz')} | " + " | ".join(cells) + " |"

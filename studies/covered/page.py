@@ -1,0 +1,124 @@
+"""Fill docs/imagenet.md from the stored rows of covered networks.
+
+python -m studies covered page
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bagcert.files import write_atomically
+from bagcert.report.tables import percent
+from bagcert.rows.accuracy import wilson
+from bagcert.rows.attacked import read_attack_rows
+from bagcert.rows.certified import Rows, read_rows
+from bagcert.rows.format import Evaluation
+from studies.common.results import RESULTS, ROOT
+from studies.common.tables import Lines, put_table
+from studies.covered.command import PATCHES, RULES
+from studies.covered.networks import WEIGHTS
+
+PAGE = ROOT / "docs" / "imagenet.md"
+MASKS = (6, 3)
+OPEN = "–"
+TASKS = {"classify": "classify", "certify": "certify", "detect": "detect"}
+
+
+def folder() -> Path:
+    return ROOT / RESULTS / "covered"
+
+
+def jobs() -> list[tuple[str, int, str]]:
+    return [(name, masks, patch) for name in WEIGHTS for masks in MASKS for patch in sorted(PATCHES)]
+
+
+def rows_of(name: str, masks: int, patch: str) -> Rows | None:
+    path = folder() / f"{name}-k{masks}-{patch}.jsonl.gz"
+    return read_rows(path) if path.exists() else None
+
+
+def shares(rows: Rows, patch: str, rule: str) -> str:
+    """Clean and certified accuracy, and the interval of the latter."""
+    found = rows.accuracies(Evaluation(patch, rule))
+    low, high = wilson(round(found.certified * len(rows)), len(rows))
+    return f"{percent(found.clean)} / {percent(found.certified)} ({percent(low)}–{percent(high)})"
+
+
+def accuracies() -> Lines:
+    """What each network proves."""
+    lines: Lines = [("network", "k", "patch", "photographs", "network alone", "recovered", "detected, t = 0")]
+    for name, masks, patch in jobs():
+        rows = rows_of(name, masks, patch)
+        if rows is None:
+            continue
+        own = rows.results[Evaluation(patch, "detect")].predicted == rows.labels
+        found = [shares(rows, patch, rule) for rule in ("unanimous", "detect")]
+        count = f"{len(rows):,}"
+        lines.append(
+            (name, str(masks), f"{patch} ({PATCHES[patch]})", count, percent(float(own.double().mean())), *found)
+        )
+    return lines
+
+
+def thresholds() -> Lines:
+    """Detection with fewer alerts, k = 6 against 2 %."""
+    rules = [rule for rule in RULES if rule.startswith("detect")]
+    lines: Lines = [("network", *(f"t = {int(rule.partition(':')[2] or 0) / 256:g}" for rule in rules))]
+    for name in WEIGHTS:
+        rows = rows_of(name, MASKS[0], "32x32")
+        if rows is not None:
+            found = (rows.accuracies(Evaluation("32x32", rule)) for rule in rules)
+            lines.append((name, *(f"{percent(each.clean)} / {percent(each.certified)}" for each in found)))
+    return lines
+
+
+def costs() -> Lines:
+    """Passes and seconds per photograph against 2 %."""
+    heads = [f"{task}: passes, H200 s, CPU s" for task in TASKS]
+    lines: Lines = [("network", "k", *heads)]
+    for name in WEIGHTS:
+        for masks in MASKS:
+            found = {kind: time_of(name, masks, kind) for kind in ("cuda", "cpu")}
+            if any(found.values()):
+                lines.append((name, str(masks), *(cost(found, task) for task in TASKS)))
+    return lines
+
+
+def time_of(name: str, masks: int, kind: str) -> dict[str, Any] | None:
+    path = folder() / f"{name}-k{masks}-32x32-time-{kind}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def cost(found: dict[str, dict[str, Any] | None], task: str) -> str:
+    known = [facts[task] if facts else None for facts in found.values()]
+    passes = next(each["passes"] for each in known if each)
+    return ", ".join([f"{passes:.0f}", *(f"{each['seconds']:.3g}" if each else OPEN for each in known)])
+
+
+def attacks() -> Lines:
+    """Attacks on certified photographs."""
+    lines: Lines = [("network", "k", "patch", "certified photographs attacked", "classes changed")]
+    for name, masks, patch in jobs():
+        path = folder() / f"{name}-k{masks}-{patch}-attack.jsonl.gz"
+        if path.exists():
+            rows = read_attack_rows(path)
+            changed = int((rows.attacked != rows.predicted).sum())
+            lines.append((name, str(masks), patch, f"{len(rows):,}", str(changed)))
+    return lines
+
+
+TABLES = {"covered": accuracies, "thresholds": thresholds, "costs": costs, "covered-attacks": attacks}
+
+
+def filled() -> str:
+    """The page with its tables up to date."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, table in TABLES.items():
+        text = put_table(text, name, table())
+    return text
+
+
+def page() -> None:
+    """Bring the page up to date."""
+    write_atomically(PAGE, filled().encode())
+    print(f"wrote {PAGE.relative_to(ROOT)}")
