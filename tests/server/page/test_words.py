@@ -58,6 +58,8 @@ def test_words_for_the_four_outcomes(open_page: Opener) -> None:
     said = [page.evaluate(SAY, ["cleanWords", clean, MODEL]) for clean in outcomes]
     assert [each["tag"] for each in said] == ["Proven", "Answer or alert", "Alert", "Not proven"]
     assert [each["tone"] for each in said] == ["good", "good", "bad", "open"]
+    marks = [page.evaluate("async (each) => (await import('/alerts.js')).outcome(each)", each) for each in outcomes]
+    assert marks == ["proven", "answer or alert", "alert", "not proven"]
     assert said[1]["proof"] == "No 5×5 patch anywhere can change this without an alert."
     assert "do not use this answer" in said[2]["proof"]
     for each in said[1:3]:

@@ -4,6 +4,12 @@ import { fits, shapesOf } from "./patch.js";
 
 const WARNING = "An attacker can always provoke an alert.";
 
+/** In a word, what is known of a clean picture: one of four outcomes. */
+export function outcome(answer) {
+  if (answer.certified) return "proven";
+  return answer.alert ? "alert" : answer.detectable ? "answer or alert" : "not proven";
+}
+
 /** A clean picture that is not proven: alerted or detectable; null if it is neither. */
 export function cleanAlertWords(answer, threat) {
   if (answer.alert) {

@@ -1,5 +1,6 @@
 /** Where pictures come from: the server's samples, or a file that is chosen, dropped or pasted. */
 
+import { outcome } from "./alerts.js";
 import { decode } from "./pixels.js";
 import { frame } from "./server.js";
 
@@ -26,6 +27,7 @@ export function createGallery(bench) {
   letDrop(bench);
   return () => {
     samples.forEach((sample, index) => drawThumb(buttons[index], sample, index, sample === bench.picture));
+    get("alert-legend").hidden = !samples.some(({ answer }) => typeof answer?.alert === "boolean");
   };
 }
 
@@ -42,11 +44,12 @@ function createThumb({ blob }, press) {
 }
 
 function drawThumb(button, { label, answer }, index, chosen) {
-  const known = answer === null ? "" : answer.certified ? ", proven" : answer.alert ? ", alert" : ", not proven";
+  const known = answer === null ? "" : `, ${outcome(answer)}`;
   button.setAttribute("aria-label", `Sample ${index + 1}: ${label}${known}`);
   button.setAttribute("aria-pressed", chosen);
   button.title = `${label}${known}`;
   button.dataset.proven = answer === null ? "" : answer.certified;
+  button.dataset.outcome = answer === null ? "" : outcome(answer);
 }
 
 function listItem(content) {
