@@ -18,9 +18,9 @@ from torch import Tensor
 
 import bagcert
 from bagcert.data import load_dataset
-from bagcert.defense import card, shipped_models
 from bagcert.files import write_atomically
 from bagcert.rules import IntegerScores, read_scores
+from bagcert.stored_models import card, shipped_models
 from bagcert.tensors import Images
 from benchmarks.million.patches import STEP_SIZE, Painted, cheap, descents
 from benchmarks.million.plan import CHEAP, CONTROL, DESCENTS, EACH, LARGEST, Case, Unit, all_units, rules_of

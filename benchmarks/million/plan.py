@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bagcert.data.base import derive_seed
-from bagcert.defense import card
+from bagcert.stored_models import card
 
 PATCHES = ("2x2", "5x5", "8x8", "1x24", "24x1")
 SLICES = 3  # of the test images; a process runs the units of one slice, or of all

@@ -70,7 +70,7 @@ def entry(name: str, folder: Path, measured: Mapping[str, Any]) -> Entry:
     """One model; what was measured of other weights than these does not count."""
     card = read_card(folder)
     known = measured if measured.get("weights_sha256") == card["weights_sha256"] else {}
-    parameters = sum(each.numel() for each in outline(*read_scorer_table(card["scorer"])).parameters())
+    parameters = count_parameters(card)
     plain = Entry(name, card, parameters, (folder / WEIGHTS).stat().st_size, {}, {}, None, None)
     own = (row for row in card.get("test", []) if row["rule"] == plain.rule)
     return Entry(
@@ -83,6 +83,11 @@ def entry(name: str, folder: Path, measured: Mapping[str, Any]) -> Entry:
         cpu=Speed(**known["cpu"]) if "cpu" in known else None,
         gpu=Speed(**known["gpu"]) if "gpu" in known else None,
     )
+
+
+def count_parameters(card: Mapping[str, Any]) -> int:
+    """Of the network that a card describes."""
+    return sum(each.numel() for each in outline(*read_scorer_table(card["scorer"])).parameters())
 
 
 def by_key(entries: list[Entry], key: str) -> list[Entry]:

@@ -28,6 +28,7 @@ from bagcert.zoo import (
     Entry,
     Speed,
     cost_cells,
+    count_parameters,
     percent,
     proof_cells,
     share,
@@ -43,6 +44,7 @@ FOLDER = RESULTS / "zoo"
 PAGE, FIGURE = ROOT / "docs" / "models.md", ROOT / "docs" / "figures" / "zoo.svg"
 MODELS = ROOT / "src" / "bagcert" / "models"
 PATCH = "5x5"
+TEST_IMAGES = 10_000
 IMAGES, BATCH = {"cpu": 16, "cuda": 2000}, {"cpu": 16, "cuda": 500}
 
 
@@ -84,17 +86,18 @@ def speeds() -> dict[str, dict[str, Speed]]:
         stored = read_json(BENCHMARKS / "table1.json")
         device = f"{stored['device']}, {stored['precision']}, batches of 500"
         for row in stored["networks"]:
-            if row["network"] in shipped_models():
+            name = row["network"]
+            if name in shipped_models() and row["parameters"] == count_parameters(card(name)):  # the same network
                 per_image = 1000 * (row["network_seconds"] + row["rule_seconds"]) / stored["images"]
-                found["gpu"][row["network"]] = Speed(round(per_image, 4), device, stored["command"])
+                found["gpu"][name] = Speed(round(per_image, 4), device, stored["command"])
     return found
 
 
 def detection(model: str) -> dict[str, dict[str, float]]:
-    """Clean and certified accuracy of `detect` at threshold 0 by patch; empty if not measured with these weights."""
+    """Clean and certified accuracy of `detect` at threshold 0 by patch; empty unless measured on all test images."""
     path = ROOT / DETECTION / f"{model}.json"
     stored: dict[str, Any] = read_json(path) if path.is_file() else {}
-    if stored.get("weights_sha256") != card(model)["weights_sha256"]:
+    if (stored.get("weights_sha256"), stored.get("images")) != (card(model)["weights_sha256"], TEST_IMAGES):
         return {}
     return {
         patch: {key: row["t=0"][key] for key in ("clean", "certified")}
