@@ -39,6 +39,7 @@ mutants: $(READY)
 
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.server.fuzz
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run --minutes 5
 
 load: $(READY)
 	$(BIN)/python -m benchmarks.serving

@@ -2,12 +2,15 @@
 
 import hashlib
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 import torch
 
 from bagcert.errors import UsageError
 from bagcert.threats.threat import RegionThreat, Size
+
+NOT_NPY = (OSError, ValueError, EOFError, SyntaxError, TokenError, MemoryError)  # its header is a piece of Python
 
 
 def read_masks(path: Path, image_size: Size) -> RegionThreat:
@@ -17,7 +20,7 @@ def read_masks(path: Path, image_size: Size) -> RegionThreat:
     """
     try:
         masks = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except NOT_NPY as error:
         why = str(error) if isinstance(error, OSError) else "it must be a .npy file of booleans"
         raise UsageError(f"{path} cannot be read as masks ({why}). Write it by np.save(path, masks).") from error
     if not isinstance(masks, np.ndarray) or masks.dtype != np.bool_ or masks.ndim not in (2, 3) or 0 in masks.shape:

@@ -166,7 +166,9 @@ def verify_rows(path: Path, after_image: Callable[[int], None] = lambda images: 
         raise UsageError(f"{path} holds no images or does not name their weights. {REMEDY}")
     try:
         return verdict_of(path, meta, records, after_image, masks)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:  # whoever wrote it: another program, or a hand
+    except UsageError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # by another program or hand
         raise UsageError(f"{path} is not as bagcert writes rows ({type(error).__name__}: {error}). {REMEDY}") from error
 
 

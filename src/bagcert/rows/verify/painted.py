@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +124,7 @@ def read_mask_files(paths: list[Path]) -> Masks:
     for path in paths:
         try:
             masks = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, SyntaxError, TokenError, MemoryError) as error:
             why = str(error) if isinstance(error, OSError) else "it must be a .npy file of booleans"
             raise UsageError(f"{path} holds no masks ({why}). Pass the file that was certified.") from error
         flags = masks.reshape(-1, *masks.shape[-2:]).astype(bool)
