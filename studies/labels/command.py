@@ -1,9 +1,11 @@
 """Several answers from score maps: the k best classes of the shipped models, and pictures of four tiles.
 
-    python -m studies labels top cifar10-small      (all test images; seconds on a GPU, an hour and more on two cores)
-    python -m studies labels trial labels           (which classes are in the picture? two minutes on one H200)
-    python -m studies labels trial segmentation     (which class has each pixel? two minutes)
+    python -m studies labels top cifar10-small      (all test images; an hour and more on two cores)
+    python -m studies labels trial labels           (which classes are in the picture? minutes on a GPU)
+    python -m studies labels trial segmentation     (which class has each pixel? the same)
     python -m studies labels page                   (docs/several-answers.md from studies/results/labels/)
+
+A call that was stopped goes on where it was.
 
 A picture is four images of CIFAR-10, two by two. Training pictures are made of training images, anew in every epoch.
 Test pictures are made of test images, four by four in their order. Thresholds of labels are chosen on pictures of the
@@ -29,7 +31,7 @@ from studies.common.subject import Subject
 from studies.common.tables import Lines, put_table
 from studies.labels.measure import measure
 from studies.labels.tasks import TASKS
-from studies.labels.top_sets import measure_top
+from studies.labels.top_sets import PATCHES, attack_top, measure_top
 from studies.labels.training import train
 
 FOLDER = RESULTS / "labels"
@@ -42,6 +44,7 @@ AttackSteps = Annotated[int, typer.Option(help="of each attack", min=4)]
 
 def top(
     model: Annotated[str, typer.Argument(help="a shipped model or a run folder")],
+    patches: Annotated[list[str] | None, typer.Option("--patch", help="one or several; default: all four")] = None,
     images: Annotated[int, typer.Option(help="the first ones of the test set", min=1)] = 10_000,
     attacked: Attacked = 400,
     attack_steps: AttackSteps = 40,
@@ -50,12 +53,17 @@ def top(
 ) -> None:
     """Sets of the k best classes of one model, certified and attacked."""
     subject = Subject.find(model, model, data_dir)
-    count, name = min(images, len(subject.source)), f"top-{Path(model).name}"
+    count, name, wanted = min(images, len(subject.source)), f"top-{Path(model).name}", patches or list(PATCHES)
+    weights = subject.header["weights_sha256"]
+    part = Path("runs") / "-".join([name, weights[:8], *wanted, str(count)])  # of this very call
     rows = out / f"{name}.jsonl.gz"
-    found = measure_top(subject, count, attacked, attack_steps, rows)
-    options = [model, "--images", count, "--attacked", attacked, "--attack-steps", attack_steps]
+    found = measure_top(subject, wanted, count, part, rows)
+    for patch in wanted if attacked else []:
+        found[patch]["attack"] = attack_top(subject.defense.against(patch), subject, attacked, attack_steps)
+    options = [model, *(word for patch in wanted for word in ("--patch", patch)), "--images", count]
+    options += ["--attacked", attacked, "--attack-steps", attack_steps]
     head = provenance("studies labels top", options, subject.defense.device)
-    facts = {"arithmetic": subject.header["arithmetic"], "weights_sha256": subject.header["weights_sha256"]}
+    facts = {"arithmetic": subject.header["arithmetic"], "weights_sha256": weights}
     write_results(out / f"{name}.json", {**head, **facts, "rows": rows.name, "images": count}, {"patches": found})
 
 
@@ -152,25 +160,27 @@ def pixel_lines(folder: Path) -> Lines:
 
 
 def attack_lines(folder: Path) -> Lines:
-    """What was attacked, and what broke: nothing."""
-    lines: Lines = [("attack on", "patch", "attacked", "of these proven", "succeeded", "broken proofs")]
+    """Attacks on sets of classes: how many labels were driven out, and none of the proven ones."""
+    lines: Lines = [("model", "k", "patch", "attacked", "of these proven", "driven out", "of these proven")]
     for path in sorted(folder.glob("top-*.json")):
         for patch, found in read_result(folder, path.stem)["patches"].items():
-            tally = found["attack"]
-            counts = (str(tally[key]) for key in ("attacked", "proven", "out", "broken"))
-            lines.append((f"`{path.stem.removeprefix('top-')}`, k = {tally['best']}", patch, *counts))
-    for task in TASKS:
-        for patch, found in read_result(folder, task)["patches"].items():
-            lines.append((f"{task} of tiles", patch, str(found["pictures_attacked"]), "–", "–", str(found["broken"])))
+            counts = (str(found["attack"][key]) for key in ("best", "attacked", "proven", "out", "broken"))
+            best, *others = counts
+            lines.append((f"`{path.stem.removeprefix('top-')}`", best, patch, *others))
     return lines
 
 
-TABLES = {"top": top_lines, "labels": label_lines, "pixels": pixel_lines, "attacks": attack_lines}
+TABLES = {"top": top_lines, "attacks": attack_lines, "labels": label_lines, "segmentation": pixel_lines}
+
+
+def filled(text: str, folder: Path) -> str:
+    """The page with the table of everything that has been measured; a task that has not been has no marks on it."""
+    for name, lines in TABLES.items():
+        if name not in TASKS or (folder / f"{name}.json").exists():
+            text = put_table(text, name, lines(folder))
+    return text
 
 
 def page(out: Out = FOLDER) -> None:
     """Fill the tables of docs/several-answers.md."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, lines in TABLES.items():
-        text = put_table(text, name, lines(out))
-    write_atomically(PAGE, text.encode())
+    write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8"), out).encode())

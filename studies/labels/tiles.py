@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bagcert.data import ArrayDataset, Augmentation, Source
 from bagcert.data.base import derive_seed
+from bagcert.errors import UsageError
 
 SIDE = 2  # tiles along each side of a picture
 TILES = SIDE * SIDE
@@ -53,12 +54,17 @@ def fixed_pictures(source: Source, count: int, device: torch.device) -> Pictures
     return tiled(batch.images, batch.labels)
 
 
-def training_pictures(source: Source, batch: int, seed: int, device: torch.device) -> Iterator[Pictures]:
-    """New combinations of the images in every epoch, without end."""
-    epoch = 0
+def training_pictures(
+    source: Source, batch: int, seed: int, device: torch.device, first: int = 0
+) -> Iterator[Pictures]:
+    """New combinations of the images in every epoch, without end; from batch number `first` on."""
+    count = batch * TILES
+    if count > len(source):
+        raise UsageError(f"A batch takes {count} images, but there are {len(source)}. Use smaller batches.")
+    epoch, start = divmod(first, len(source) // count)
     while True:
         order = derive_seed(seed, "tiles", epoch)
         augment = Augmentation()
-        for part in source.batches(batch * TILES, device, epoch_seed=order, drop_last=True, augment=augment):
+        for part in source.batches(count, device, epoch_seed=order, start=start, drop_last=True, augment=augment):
             yield tiled(part.images, part.labels)
-        epoch += 1
+        epoch, start = epoch + 1, 0

@@ -1,6 +1,7 @@
 """Sets of the k best classes: how often the label is in them, how often that is proven, and how large they are."""
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from bagcert.data import Batch
 from bagcert.defense import Defense
-from bagcert.files import pack, write_atomically
+from bagcert.files import append, pack, write_atomically
 from bagcert.rows.prover import one_thread
 from bagcert.rules import IntegerScores, TopClasses, TwoMask
 from bagcert.rules.certificate import own
@@ -21,35 +22,68 @@ from studies.labels.tasks import bits
 
 PATCHES = ("2x2", "5x5", "8x8", "10x10")
 BEST = (2, 3, 5)  # for k = 1 see the certificates of `two-mask`
-BATCH = 400
+BATCH = 200  # images that an interrupted call loses at most
 
 
-def measure_top(subject: Subject, images: int, attacked: int, steps: int, rows: Path) -> dict[str, Any]:
-    """For every patch and k, from one pass over the test images; `rows` gets one line per image and patch."""
-    facing = {patch: subject.defense.against(patch) for patch in PATCHES}
-    columns: dict[tuple[str, int], list[Tensor]] = {(patch, best): [] for patch in PATCHES for best in BEST}
-    labels = []
-    for number, batch in enumerate(subject.source.batches(BATCH, subject.defense.device)):
+def measure_top(subject: Subject, patches: Sequence[str], images: int, part: Path, rows: Path) -> dict[str, Any]:
+    """For every patch and k, from one pass over the test images; `rows` gets one line per image and patch.
+
+    What is done is kept in `part`, batch after batch; an interrupted call continues there.
+    """
+    facing = {patch: subject.defense.against(patch) for patch in patches}
+    lines = part.read_text(encoding="utf-8").splitlines() if part.exists() else []
+    done = len(lines) // len(facing) // BATCH  # batches
+    write_atomically(part, "".join(f"{line}\n" for line in lines[: done * BATCH * len(facing)]).encode())
+    for number, batch in enumerate(subject.source.batches(BATCH, subject.defense.device, start=done), start=done):
         count = min(len(batch.labels), images - number * BATCH)
         if count <= 0:
             break
-        scores, mine = subject.defense.scores(batch.images[:count]), batch.labels[:count]
-        labels.append(mine.cpu())
+        scores = subject.defense.scores(batch.images[:count])
         with one_thread():
-            for (patch, best), parts in columns.items():
-                found = sets(facing[patch], scores, best)
-                flags = (bits(found.members), bits(found.proven), own(found.members, mine), own(found.proven, mine))
-                parts.append(torch.stack([each.long() for each in (*flags, found.sizes)], dim=1).cpu())
+            found = {patch: [sets(each, scores, best) for best in BEST] for patch, each in facing.items()}
+        append(part, to_lines(number * BATCH, batch.labels[:count].tolist(), found))
         print(f"{number * BATCH + count} of {images} images", flush=True)
-    whole = {key: torch.cat(parts) for key, parts in columns.items()}
-    write_atomically(rows, pack("".join(rows_of(whole, torch.cat(labels))).encode(), rows.suffix))
-    found_attacks = {patch: attack(facing[patch], subject, attacked, steps) for patch in PATCHES} if attacked else {}
+    whole = part.read_bytes()
+    write_atomically(rows, pack(whole, rows.suffix))
+    part.unlink()
+    return summaries([json.loads(line) for line in whole.decode().splitlines()])
+
+
+def to_lines(first: int, labels: list[int], found: dict[str, list[TopClasses]]) -> list[str]:
+    """One line per image and patch; sets are numbers whose bit c is class c, members and proven for each k."""
+    tables = {
+        patch: torch.stack([torch.stack([bits(each.members), bits(each.proven)], dim=1) for each in several], dim=1)
+        for patch, several in found.items()
+    }  # n k 2
+    return [
+        json.dumps({"image": first + number, "label": label, "patch": patch, "sets": named(table[number].tolist())})
+        + "\n"
+        for number, label in enumerate(labels)
+        for patch, table in tables.items()
+    ]
+
+
+def named(pairs: list[list[int]]) -> dict[str, list[int]]:
+    return {str(best): pair for best, pair in zip(BEST, pairs, strict=True)}
+
+
+def summaries(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """By patch and k: shares of images whose label is in the set, or proven to stay there, and the sizes of sets."""
+    found: dict[str, Any] = {}
+    for patch in dict.fromkeys(row["patch"] for row in rows):
+        mine = [row for row in rows if row["patch"] == patch]
+        found[patch] = {str(best): summary([(row["label"], *row["sets"][str(best)]) for row in mine]) for best in BEST}
+    return found
+
+
+def summary(sets: list[tuple[int, int, int]]) -> dict[str, float]:
+    """Of label, members and proven, as rows have them."""
+    sizes = [members.bit_count() for _, members, _ in sets]
     return {
-        patch: {
-            **{str(best): summary(whole[patch, best]) for best in BEST},
-            **({"attack": found_attacks[patch]} if attacked else {}),
-        }
-        for patch in PATCHES
+        "in_set": sum(members >> label & 1 for label, members, _ in sets) / len(sets),
+        "proven": sum(proven >> label & 1 for label, _, proven in sets) / len(sets),
+        "mean_size": sum(sizes) / len(sizes),
+        "largest_size": max(sizes),
     }
 
 
@@ -57,29 +91,7 @@ def sets(defense: Defense, scores: IntegerScores, best: int) -> TopClasses:
     return TwoMask(defense.regions).certify_top(scores, best, defense.regions)
 
 
-def summary(table: Tensor) -> dict[str, float]:
-    """Shares of all images, and sizes; from the columns members, proven, label in, label proven, size."""
-    inside, proven, sizes = table[:, 2:].double().unbind(dim=1)
-    return {
-        "in_set": float(inside.mean()),
-        "proven": float(proven.mean()),
-        "mean_size": float(sizes.mean()),
-        "largest_size": int(sizes.max()),
-    }
-
-
-def rows_of(whole: dict[tuple[str, int], Tensor], labels: Tensor) -> list[str]:
-    """One line per image and patch; sets are numbers whose bit c is class c, members and proven for each k."""
-    lines = []
-    for patch in PATCHES:
-        table = torch.stack([whole[patch, best][:, :2] for best in BEST], dim=1).tolist()  # n k 2
-        for number, (label, each) in enumerate(zip(labels.tolist(), table, strict=True)):
-            found = {str(best): pair for best, pair in zip(BEST, each, strict=True)}
-            lines.append(json.dumps({"image": number, "label": label, "patch": patch, "sets": found}) + "\n")
-    return lines
-
-
-def attack(defense: Defense, subject: Subject, count: int, steps: int, best: int = 3) -> dict[str, int]:
+def attack_top(defense: Defense, subject: Subject, count: int, steps: int, best: int = 3) -> dict[str, int]:
     """Drive the label out of the set of the first images, where its lead over the k-th rival is least."""
     tally = {"best": best, "attacked": 0, "proven": 0, "out": 0, "broken": 0}
     for number, batch in enumerate(subject.source.batches(min(BATCH, count), subject.defense.device)):

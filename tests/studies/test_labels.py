@@ -9,14 +9,16 @@ import pytest
 import torch
 
 from bagcert.data import ArrayDataset, load_dataset
+from bagcert.files import append
 from bagcert.rules import read_scores
-from studies.labels import command
+from studies.labels import command, top_sets, training
 from studies.labels.attacked import painted
-from studies.labels.tasks import Labels, bits
+from studies.labels.tasks import TASKS, Labels, bits
 from studies.labels.tiles import Pictures, fixed_pictures, tiled, training_pictures
 from studies.labels.top_sets import kth_lead, summary
 from tests.rows.digit_runs import save_digit_run
 
+TABLES = {"labels": command.label_lines, "segmentation": command.pixel_lines}
 TINY = {"steps": 3, "batch": 4, "narrow": 16, "wide": 16, "pictures": 3, "attacked": 2, "attack_steps": 4}
 
 
@@ -64,8 +66,12 @@ def test_flags_leads_and_patches_by_hand() -> None:
     assert kth_lead(torch.tensor([[5, 1, 4, 2]]), torch.tensor([2]), 2).tolist() == [2]
     found = painted(torch.tensor([[1, 0, 2, 3]]), (4, 4))[0, 0].int().tolist()
     assert found == [[0, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
-    table = torch.tensor([[3, 1, 1, 1, 2], [7, 0, 1, 0, 3]])
-    assert summary(table) == {"in_set": 1.0, "proven": 0.5, "mean_size": 2.5, "largest_size": 3}
+    assert summary([(0, 0b011, 0b001), (2, 0b111, 0b000)]) == {
+        "in_set": 1.0,
+        "proven": 0.5,
+        "mean_size": 2.5,
+        "largest_size": 3,
+    }
 
 
 @pytest.mark.parametrize("task", ["labels", "segmentation"])
@@ -83,15 +89,62 @@ def test_a_tiny_trial(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         attacked = [row for row in mine if row["attacked"] >= 0]
         assert len(attacked) == result["pictures_attacked"] == 2 and result["broken"] == 0
         assert all(row["wrong"] <= row["attacked"] <= row["most_wrong"] for row in attacked)
-    lines = {"labels": command.label_lines, "segmentation": command.pixel_lines}[task](tmp_path)
+    lines = TABLES[task](tmp_path)
     assert [line[0] for line in lines] == ["patch", "2x2", "5x5", "majority"]
+
+
+@pytest.mark.parametrize("task", ["labels", "segmentation"])
+def test_an_interrupted_training_continues_bit_for_bit(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digits = load_dataset("digits")
+    assert isinstance(digits, ArrayDataset)
+
+    def run(folder: str, steps: int = 5) -> bytes:
+        training.train(TASKS[task](), digits, (16, 16), 100, steps, None, 0, torch.device("cpu"), tmp_path / folder)
+        return (tmp_path / folder / "weights.safetensors").read_bytes()
+
+    whole = run("whole")
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # after every step
+    save = training.save
+
+    def stop_after_three(path: Path, scorer: Any, optimizers: Any, step: int, spent: float) -> None:
+        save(path, scorer, optimizers, step, spent)
+        if step == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "save", stop_after_three)
+    with pytest.raises(KeyboardInterrupt):
+        run("stopped")
+    monkeypatch.setattr(training, "save", save)
+    assert run("stopped") == whole and not list((tmp_path / "stopped").glob("checkpoint*"))
 
 
 def test_a_tiny_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = save_digit_run(tmp_path / "run", "logits", "two-mask", bias=0.0)
-    monkeypatch.setattr("studies.labels.top_sets.PATCHES", ("2x2",))
-    monkeypatch.setattr("studies.labels.top_sets.BATCH", 2)
-    command.top(str(run), images=3, attacked=2, attack_steps=4, out=tmp_path)
+    """Stopped after its first batch, it goes on with the second."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(top_sets, "BATCH", 2)
+
+    def stop(path: Path, lines: list[str]) -> None:
+        append(path, lines)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopping, pytest.raises(KeyboardInterrupt):
+        stopping.setattr(top_sets, "append", stop)
+        command.top(str(run), patches=["2x2"], images=3, attacked=2, attack_steps=4, out=tmp_path)
+    (kept,) = (tmp_path / "runs").iterdir()
+    kept.write_text(kept.read_text() + '{"image": 2, "cut')
+    numbers: list[int] = []
+
+    def counted(path: Path, lines: list[str]) -> None:
+        numbers.append(len(lines))
+        append(path, lines)
+
+    with monkeypatch.context() as counting:
+        counting.setattr(top_sets, "append", counted)
+        command.top(str(run), patches=["2x2"], images=3, attacked=2, attack_steps=4, out=tmp_path)
+    assert numbers == [1] and not list((tmp_path / "runs").iterdir())
     found = json.loads((tmp_path / "top-run.json").read_text())
     rows = read_rows(tmp_path / "top-run.jsonl.gz")
     assert len(rows) == found["images"] == 3 and found["patches"]["2x2"]["attack"]["broken"] == 0
