@@ -5,7 +5,7 @@
 
     python -m benchmarks.soundness cifar10-small --rule detect     (detectable images: the attack must avoid the alert)
 
-    python -m benchmarks.soundness --million --store DIR           (a million patches on the shipped models, for a GPU)
+    python -m benchmarks.soundness --million --steps 40            (a million patches on the shipped models, for a GPU)
 
 Certified test images of a model, several patch shapes and rules. The network's own scores go through `two-mask`, its
 votes (logit at least 0) through every rule; a network that votes has no other scores. Each image is attacked at its
@@ -13,8 +13,8 @@ weakest placements, from its own pixels and from random ones. A run is one desce
 exit code is 1.
 
 `--million` paints proven images of all shipped models, under every rule on their cards, with descents and with patches
-that cost nothing (`benchmarks.million`). It can be stopped and called again with the same DIR, or in several processes,
-each with its --part; --minutes ends it in time.
+that cost nothing (`benchmarks.million`). It can be stopped and called again, also in several processes, each with its
+--part; --minutes ends it in time. What each unit found is stored under results/million.
 """
 
 import json
@@ -96,7 +96,7 @@ def main(
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
     out: Annotated[Path | None, typer.Option(help="the counts, as JSON; results/soundness-MODEL.json")] = None,
     million: Annotated[bool, typer.Option("--million", help="all shipped models, in units that are stored")] = False,
-    store: Annotated[Path, typer.Option(help="where the units of a million are kept")] = Path("million"),
+    store: Annotated[Path, typer.Option(help="where the units of a million are kept")] = BENCHMARKS / "million",
     part: Annotated[int | None, typer.Option(help="of the million: 1, 2 or 3", min=1, max=SLICES)] = None,
     minutes: Annotated[float, typer.Option(help="after which a million stops, to go on later")] = 60.0,
     share: Annotated[float, typer.Option(help="of each unit of a million, for a rehearsal", max=1.0)] = 1.0,

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,9 @@ from torch import Tensor
 
 import bagcert
 from bagcert.data import load_dataset
+from bagcert.errors import UsageError
 from bagcert.files import write_atomically
+from bagcert.program import device_name, versions
 from bagcert.rules import IntegerScores, read_scores
 from bagcert.stored_models import card, shipped_models
 from bagcert.tensors import Images
@@ -47,6 +48,17 @@ class Sitting:
 
     def shared(self, count: int) -> int:
         return max(4, round(count * self.share))
+
+    @property
+    def attack(self) -> Record:
+        """What must be the same in all sittings."""
+        return {"steps": self.steps, "step_size": STEP_SIZE, "share": self.share}
+
+    def facts(self, unit: Unit) -> Record:
+        """By what a unit was computed."""
+        weights = card(unit.case.model)["weights_sha256"]
+        program = {"device": device_name(self.device), "torch": versions()["torch"]}
+        return {"weights_sha256": weights, "attack": self.attack, **program}
 
     def model(self, name: str) -> bagcert.Defense:
         if name not in self.models:
@@ -110,7 +122,7 @@ def run_unit(sitting: Sitting, unit: Unit) -> Record:
     begun = time.perf_counter()
     world, count = sitting.world(unit.case, unit.slice), sitting.shared(EACH[unit.kind])
     draw = torch.Generator().manual_seed(unit.seed)
-    record: Record = {"unit": unit.name, "seed": unit.seed, "slice": unit.slice}
+    record: Record = {"unit": unit.name, "seed": unit.seed, "slice": unit.slice, **sitting.facts(unit)}
     if unit.kind == CONTROL:
         record |= control(sitting, unit, world, count, draw)
     elif not world.proven.any():
@@ -167,13 +179,18 @@ def digest(painted: Painted, scores: IntegerScores) -> str:
     return found.hexdigest()
 
 
-def stored(folder: Path) -> dict[str, Record]:
-    """What all processes and sittings have found so far, by unit; a torn last line does not count."""
+def stored(sitting: Sitting) -> dict[str, Record]:
+    """What all processes and sittings have found so far, by unit; neither a torn last line nor other weights count."""
     found: dict[str, Record] = {}
-    for path in sorted(folder.glob("units-*.jsonl")):
+    for path in sorted(sitting.folder.glob("units-*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
-            with suppress(json.JSONDecodeError):
+            try:
                 record = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if record["attack"] != sitting.attack:
+                raise UsageError(f"{path} holds units of other steps or another share. Choose another --store.")
+            if record["weights_sha256"] == card(record["unit"].split("/")[1])["weights_sha256"]:
                 found[record["unit"]] = record
     return found
 
@@ -218,7 +235,7 @@ def run(sitting: Sitting, parts: Sequence[int], minutes: float) -> Record:
     """Run what no sitting has run yet, until the minutes are over; what all of them have found."""
     sitting.folder.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * minutes
-    done = stored(sitting.folder)
+    done = stored(sitting)
     units = [unit for unit in all_units(list(shipped_models())) if unit.slice in parts and unit.name not in done]
     path = sitting.folder / f"units-{'-'.join(map(str, parts))}-{time.time_ns()}.jsonl"
     with path.open("x", encoding="utf-8") as file:
@@ -229,8 +246,8 @@ def run(sitting: Sitting, parts: Sequence[int], minutes: float) -> Record:
             file.write(json.dumps(record) + "\n")
             file.flush()
             print(f"{number}/{len(units)} {json.dumps(record)}", flush=True)
-    found = stored(sitting.folder)
+    found = stored(sitting)
     weights = {model: card(model)["weights_sha256"] for model in shipped_models()}
     left = len([unit for unit in all_units(list(shipped_models())) if unit.name not in found])
-    settings = {"steps": sitting.steps, "step_size": STEP_SIZE, "share": sitting.share}
-    return {"weights_sha256": weights, "attack": settings, "units_left": left, **summary(found.values())}
+    facts = {"weights_sha256": weights, "attack": sitting.attack, "units_left": left}
+    return {**facts, "devices": sorted({each["device"] for each in found.values()}), **summary(found.values())}

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -6,6 +7,7 @@ import pytest
 import torch
 
 import bagcert
+from bagcert.errors import UsageError
 from benchmarks.million import command, plan
 from benchmarks.million.command import Sitting, run, run_unit, stored
 from benchmarks.million.plan import CHEAP, CONTROL, DESCENTS, SLICES, Unit, all_units
@@ -59,7 +61,7 @@ def test_what_was_interrupted_goes_on_to_the_same_end(tmp_path: Path, monkeypatc
         assert case["changed"]["descent"] > 0, "the same attack wins where nothing is proven"
 
     def interrupted(each: Sitting, unit: Unit) -> dict[str, Any]:
-        if len(stored(each.folder)) == 9:
+        if len(stored(each)) == 9:
             raise KeyboardInterrupt
         return run_unit(each, unit)
 
@@ -72,6 +74,9 @@ def test_what_was_interrupted_goes_on_to_the_same_end(tmp_path: Path, monkeypatc
     for part in range(SLICES):
         last = run(sitting(tmp_path / "parts"), [part], 60)
     assert last == whole
+    other = replace(sitting(tmp_path / "parts"), steps=9)
+    with pytest.raises(UsageError, match="holds units of other steps or another share"):
+        run(other, [0], 60)
 
 
 @pytest.mark.usefixtures("small")
