@@ -164,6 +164,34 @@ def test_counts_of_round_10_are_those_that_were_stored() -> None:
     assert f"{min(shares.values())} to {max(shares.values())} % of the other" in page
 
 
+def test_validation_numbers_of_round_11_are_those_that_were_stored() -> None:
+    runs = [run for run in stored(11)[1] if "loss" in run]
+    lines = [shown(line) for line in ROUNDS["11"]]
+    trials = [line for line in lines if len(line) == 6 and line[1] == "20"]
+    for run, (setting, _, plain, *pairs) in zip(runs, trials, strict=False):
+        expected = ", mirrored" if run["views"] == "mirrored" else f"`, receptive field 9, {run['loss']}"
+        assert expected in setting and plain == f"{100 * run['plain']:.2f}"
+        assert pairs == [both(run[rate]) for rate in ("t=0", "1%", "5%")]
+    fields = [line for line in lines if len(line) == 3 and line[1] == "28"]
+    for run, (setting, _, certified) in zip(runs[len(trials) :], fields, strict=True):
+        assert setting.replace("`", "") == run["network"] and certified == f"{100 * run['t=0']['certified']:.1f}"
+    assert (len(trials), len(fields)) == (4, 3)
+
+
+def test_final_numbers_of_round_11_are_those_that_were_stored() -> None:
+    text = (ROOT / "studies/results/frontier/round-11-final.jsonl").read_text(encoding="utf-8")
+    head, recovery, alerts = map(json.loads, text.splitlines())
+    assert (head["split"], head["images"]) == ("test", 10_000)
+    ours, before = (shown(line) for line in ROUNDS["11"] if len(shown(line)) == 8 and shown(line)[2] == "0")
+    assert " / ".join(ours[3:5]) == both(recovery)
+    assert ours[5:] == [both(alerts[rate]) for rate in ("t=0", "1%", "5%")]
+    assert ours[1] == f"{head['parameters'] / 1e6:.2f} M"
+    small = json.loads((ROOT / "studies/results/detection/cifar10-small.json").read_text(encoding="utf-8"))
+    found = small["patches"]["5x5"]
+    assert " / ".join(before[3:5]) == both(found["recovery"])
+    assert before[5:] == [both(found[rate]) for rate in ("t=0", "1%", "5%")]
+
+
 @pytest.mark.slow
 def test_final_numbers_are_those_of_the_rows() -> None:
     seeds = ROOT / "studies/results/seeds"
