@@ -156,8 +156,10 @@ def test_the_command_ranks_levels_apart(
     assert "honest: reproduced\n" in said and "foreign: arithmetic checked; There are no weights" in said
     checked = page.read_text(encoding="utf-8").split("### Arithmetic checked")
     assert "`foreign`" not in checked[0] and all("`honest`" not in part for part in checked[1:])
-    edit_meta(honest, lambda meta: meta.update(split="train"))
+    meta_path(honest).write_text("{}")
     assert call(monkeypatch, "leaderboard", "check", str(honest.parent)) == 1
+    said = capsys.readouterr().out
+    assert "honest: refused; " in said and "`foreign`" in said and "`honest`" not in said
     assert call(monkeypatch, "leaderboard", "win", str(honest.parent)) == 2
     assert call(monkeypatch, "leaderboard", "check", str(honest.parent / "honest.model")) == 2
 

@@ -32,7 +32,15 @@ def leaderboard(
 
 
 def checked(path: Path, reproduce: bool, data_dir: Path | None) -> Entry:
-    with counted(path.name, read_meta(path, CERTIFICATES).images) as after_image:
+    with counted(path.name, stated_images(path)) as after_image:
         entry = check_entry(path, reproduce, data_dir, after_image)
     typer.echo(f"{entry.name}: {entry.level}" + (f"; {entry.why}" if entry.why else ""))
     return entry
+
+
+def stated_images(path: Path) -> int:
+    """For the progress bar; what cannot be read is refused later, with its reason."""
+    try:
+        return read_meta(path, CERTIFICATES).images
+    except UsageError:
+        return 0

@@ -57,6 +57,7 @@ class Entry:
     data: str = ""
     images: int = 0
     results: tuple[Result, ...] = ()
+    rows_sha256: str = ""  # of the records, each of which names its scores by digest
     cost: Cost | None = None
 
 
@@ -83,7 +84,7 @@ def check_entry(
     except UsageError as error:
         return Entry(rows_name(path), REFUSED, str(error))
     results = tuple(count(entry, records, labels, meta.images) for entry in meta.evaluations)
-    about = (str(meta.header["data"]["name"]), meta.images, results)
+    about = (dataset.name, meta.images, results, str(meta.rows_sha256))
     if not reproduce:
         return Entry(rows_name(path), CHECKED, "nobody asked for a reproduction", *about)
     try:
@@ -182,33 +183,30 @@ def promise(record: Record) -> tuple[object, ...]:
 
 
 def tables(entries: list[Entry]) -> str:
-    """The page's tables: one per level, data, patch and promise, the most proven first."""
+    """The page's tables, the most proven first. Other levels, data, images, patches or promises are not compared."""
     parts = []
     for level in (REPRODUCED, CHECKED):
-        here = [entry for entry in entries if entry.level == level]
-        kinds = sorted({(each.data, result.patch, detects(result.rule)) for each in here for result in each.results})
-        for data, patch, alarm in kinds:
-            lines = [
-                (result, entry)
-                for entry in here
-                for result in entry.results
-                if (entry.data, result.patch, detects(result.rule)) == (data, patch, alarm)
-            ]
-            lines.sort(key=lambda line: (-line[0].certified, line[1].name))
+        lines = [(result, entry) for entry in entries if entry.level == level for result in entry.results]
+        for kind in sorted({kind_of(line) for line in lines}):
+            data, images, patch, alarm = kind
+            mine = sorted((line for line in lines if kind_of(line) == kind), key=lambda line: -line[0].certified)
             promised = "this answer or an alert" if alarm else "this answer"
-            parts.append(
-                f"### {level.capitalize()}: {data}, {patch}, {promised}\n\n" + HEAD + "\n".join(map(row, lines))
-            )
+            title = f"### {level.capitalize()}: {data}, {patch}, {promised}, first {images:,} test images"
+            parts.append(f"{title}\n\n{HEAD}" + "\n".join(map(row, mine)))
     return "\n\n".join(parts) + "\n"
 
 
-HEAD = (
-    "| defense | rule | clean % | certified % | images | passes | seconds per image |\n|---|---|---|---|---|---|---|\n"
-)
+HEAD = "| defense | rule | clean % | certified % | passes | seconds per image | rows |\n|---|---|---|---|---|---|---|\n"
+Line = tuple[Result, Entry]
 
 
-def row(line: tuple[Result, Entry]) -> str:
+def kind_of(line: Line) -> tuple[str, int, str, bool]:
+    result, entry = line
+    return entry.data, entry.images, result.patch, detects(result.rule)
+
+
+def row(line: Line) -> str:
     result, entry = line
     cost = ("–", "–") if entry.cost is None else (f"{entry.cost.passes:,}", f"{entry.cost.seconds:.2g}")
-    cells = (f"`{entry.name}`", result.rule, f"{100 * result.clean:.2f}", f"{100 * result.certified:.2f}")
-    return f"| {' | '.join((*cells, f'{entry.images:,}', *cost))} |"
+    cells = (f"`{entry.name}`", result.rule, f"{100 * result.clean:.2f}", f"{100 * result.certified:.2f}", *cost)
+    return f"| {' | '.join((*cells, f'`{entry.rows_sha256[:12]}`'))} |"
