@@ -78,6 +78,42 @@ def test_leads_of_sums(rule: Rule, slack: int) -> None:
     same(rule.leads(scores, classes, regions), by_definition(scores, classes, regions, left))
 
 
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("slack", [0, 2])
+def test_leads_of_sums_against_several_patches(count: int, slack: int) -> None:
+    """Of two patches the worst second one; of more as much again for each as the heaviest region of w = Δ + 4 takes."""
+    scores, regions = some_scores(0, slack), regions_of(f"{count}*1x2,2x1")
+    classes, masks = torch.tensor([0, 1, 2, 0, 1, 0]), regions.masks()
+
+    def left(mine: Tensor, theirs: Tensor, region: Tensor) -> int:
+        if count == 2:
+            return min(
+                int((mine - theirs)[~(region | other)].sum()) - 4 * int((region | other).sum()) for other in masks
+            )
+        weights = mine - theirs + 4
+        heaviest = max(int(weights[other].clamp(min=0).sum()) for other in masks)
+        taken = int(weights[region].clamp(min=0).sum()) + (count - 1) * heaviest
+        return int((mine - theirs).sum()) - taken
+
+    for rule in (EveryRegion(), LargestRegion()):
+        same(rule.leads(scores, classes, regions), by_definition(scores, classes, regions, left))
+
+
+def test_several_patches_reach_no_more_than_all_scores() -> None:
+    """Three regions of 9 scores each, on a grid of 4 x 5."""
+    footprint = Footprint.centered(3, 1, (4, 5), (4, 5))
+    scores = torch.zeros(1, 2, 4, 5)
+    scores[:, 1] = 1
+    found = LargestRegion().certify(read_scores(scores), footprint.regions(parse_threat("3*1x1", (4, 5))))
+    assert found.lead is not None and found.lead.tolist() == [20 - 2 * 20]
+
+
+def test_leads_against_several_patches_need_bounds() -> None:
+    scores = read_scores(torch.zeros(1, 3, 5, 6), None)
+    with pytest.raises(UsageError, match="Rule 'every-region' needs bounds"):
+        EveryRegion().leads(scores, torch.tensor([0]), regions_of("2*1x2"))
+
+
 @pytest.mark.parametrize("slack", [0, 1])
 @pytest.mark.parametrize("threshold", ["0", "1/3"])
 def test_leads_of_masked(threshold: str, slack: int) -> None:
