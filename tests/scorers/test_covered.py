@@ -10,8 +10,9 @@ from torch import Tensor, nn
 import bagcert
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.scorers import covered as covered_module
 from bagcert.scorers.base import Need
-from bagcert.scorers.covered import CoverScorer
+from bagcert.scorers.covered import CoverConfig, CoverScorer
 from bagcert.threats import parse_threat
 
 SIZE = (2, 3)
@@ -192,6 +193,13 @@ def test_hidden_pixels_vanish() -> None:
             painted[:, :, row, column] = torch.nan
             scores = (defense.scorer.scores(images)[:, :, ~reached] for images in (painted, WORLD[:50]))
             assert torch.equal(*scores)
+
+
+def test_all_of_it_lies_where_the_network_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covered_module, "check_classifier", lambda network, config, image_size: None)
+    config = CoverConfig(3, 1, fill=(0.4,)).handed(Wild(0).to("meta"))
+    scorer = config.build(SIZE, (0.5,), (0.2,))
+    assert {each.device.type for each in (*scorer.parameters(), *scorer.buffers())} == {"meta"}
 
 
 class Spoiled(Wild):

@@ -54,7 +54,7 @@ class CoverConfig(HidingConfig, HandedConfig):
     def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "CoverScorer":
         network = self.need_network().eval()
         check_classifier(network, self, image_size)
-        return CoverScorer(network, self, image_size, mean, std)
+        return CoverScorer(network, self, image_size, mean, std).to(example_weight(network).device)
 
 
 class CoverScorer(DoubleMasking):
@@ -150,7 +150,7 @@ def check_classifier(network: nn.Module, config: CoverConfig, image_size: Size) 
     if not torch.equal(before[kept], after[: len(kept)]):
         raise UsageError(
             "The network gives an image other logits beside other images, or later, so no proof about it would hold. "
-            "Remove noise, memory and what mixes images, or choose another at_once or float32."
+            "Remove noise, memory and what mixes images, or choose another at_once (a power of 2) or float32."
         )
 
 

@@ -234,7 +234,7 @@ class Answers:
             going = (alive.float() @ hiders.T > 0).all(dim=1).nonzero().flatten()
             if not len(going):
                 break
-            step = -(-self.scorer.at_once // len(going))
+            step = max(1, self.scorer.at_once // len(going))
             chosen = order[going, done : done + step]
             image = going[:, None].expand_as(chosen).flatten()
             self.ask_new(image, one[chosen].flatten(), two[chosen].flatten())
