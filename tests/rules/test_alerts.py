@@ -14,6 +14,7 @@ from bagcert.errors import UsageError
 from bagcert.rules import Certificate, Detect, Rule, TwoMask, find_rule, read_scores, rule
 from bagcert.rules.largest_square import largest_square, squares
 from bagcert.threats import Footprint, Regions, parse_threat
+from bagcert.threats.regions import MaskRegions
 from tests.rules import slow
 from tests.rules.test_narrowing import SINGLES, bands, maps, regions, rows
 from tests.rules.test_oracle import SETTINGS, random_maps
@@ -144,6 +145,18 @@ def test_neither_what_is_detectable_nor_what_is_certified_raises_an_alert(
     assert not detect.certified.any(), "the class may change"
     if above == 0:
         assert bool((pairs.certified <= flags(pairs)[1]).all())
+
+
+def test_what_two_mask_certifies_is_detectable_or_alerted() -> None:
+    """Both masks hide the cell that decides the plain sums, so that the two rules answer with different classes."""
+    masks = MaskRegions(
+        torch.tensor([[[1, 1, 0, 0]], [[0, 1, 1, 0]]]).bool(), torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
+    )
+    scores = read_scores(torch.tensor([[[[0, 5, 0, 0]], [[1, 0, 1, 1]]], [[[0, 0, 0, 0]], [[1, 0, 1, 1]]]]), None)
+    pairs, detect = TwoMask().certify(scores, masks), Detect().certify(scores, masks)
+    assert pairs.predicted.tolist() == [1, 1] and bool(pairs.certified.all())
+    assert detect.predicted.tolist() == [0, 1]
+    assert [each.tolist() for each in flags(detect)] == [[True, False], [False, True]]
 
 
 @given(cases(high=2), st.sampled_from(ABOVE), st.sampled_from([0, 1]))
