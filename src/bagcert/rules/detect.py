@@ -26,8 +26,8 @@ class Detect(MaskingRule):
     Whatever the patch, the prediction is ŷ or an alert is raised (`detectable`); `bagcert.rules.alerts` has the proof.
     The prediction itself may change, so no image is `certified`. No bound on the scores is used.
 
-    If `two-mask` certifies the plain argmax, so does this rule for t = 0: a pair may hold the same mask twice. Of another
-    class that `two-mask` certifies, this rule raises an alert.
+    A plain argmax that `two-mask` certifies is detectable for t = 0, since a pair may hold the same mask twice. If
+    `two-mask` certifies another class, this rule raises an alert.
 
     Against two patches at once the masks are the unions of two. Then the condition for t = 0 is the one by which
     `two-mask` certifies one patch.
