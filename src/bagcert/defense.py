@@ -24,10 +24,7 @@ from bagcert.scorers.requirements import check_images, check_names
 from bagcert.scorers.weights import load_scorer, save_scorer
 from bagcert.shipped import check_shipped
 from bagcert.showing import draw_answer, fingerprints, need_same, one_picture, own_pixels
-from bagcert.stored_models import card as card
-from bagcert.stored_models import model_folder as model_folder
-from bagcert.stored_models import model_name
-from bagcert.stored_models import shipped_models as shipped_models
+from bagcert.stored_models import model_folder, model_name, shipped_models
 from bagcert.tensors import Images, Labels
 from bagcert.threats import Patch, Regions, Threat, parse_threat
 from bagcert.threats.threat import Size
