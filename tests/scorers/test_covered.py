@@ -10,6 +10,9 @@ from torch import Tensor, nn
 import bagcert
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.rows import write
+from bagcert.rows.format import Evaluation
+from bagcert.rows.prover import Prover
 from bagcert.scorers import covered as covered_module
 from bagcert.scorers.base import Need
 from bagcert.scorers.covered import CoverConfig, CoverScorer
@@ -255,3 +258,14 @@ def test_training_mode_and_other_classes_are_refused() -> None:
         bagcert.cover(Wild(0).eval(), SIZE, 4, "1x1", channels=1)
     with pytest.raises(UsageError, match=r"must be a torch\.nn\.Module"):
         bagcert.cover(len, SIZE, 3, "1x1")  # type: ignore[arg-type]
+
+
+def test_rows_of_large_images_are_written_more_often() -> None:
+    """An image of ImageNet's size takes minutes on a CPU, one of CIFAR-10's does not."""
+    large = bagcert.cover(Wild(0, pixels=3 * 224 * 224).eval(), 224, 3, "32x32", at_once=2)
+    small = bagcert.cover(Wild(0, pixels=3 * 32 * 32).eval(), 32, 3, "5x5", at_once=2)
+    sizes = [
+        write.batch_size([Prover(each, Evaluation(patch, "unanimous"))])
+        for each, patch in ((large, "32x32"), (small, "5x5"))
+    ]
+    assert sizes == [write.SMALL_BATCH, write.BATCH]

@@ -1,5 +1,6 @@
 """Certify a split and write its rows as they come: one forward pass per image serves all patches and rules."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -23,6 +24,8 @@ from bagcert.scorers.base import Need
 from bagcert.threats import Threat
 
 BATCH = 96  # images; an interrupted call continues at a multiple of it. Splits among 1 to 4, 6, 8, 12 or 16 processes
+SMALL_BATCH = 12  # if each image takes minutes
+MANY_PIXELS = 2**23  # shown to the network for one image
 
 
 @dataclass(frozen=True)
@@ -56,29 +59,36 @@ def write_rows(
     those of a single process.
     """
     world = world or World(defense.device)
-    if BATCH % world.size:
-        raise UsageError(f"The number of processes must divide {BATCH}, but is {world.size}. Use fewer.")
     provers: list[Prover] = []
     for entry in plan.evaluations:  # from one to the next, so that evaluations of one patch share their scores
         last = provers[-1].defense if provers else defense
         provers.append(Prover(last, entry, plan.masks.get(entry.patch)))
     for prover in provers:
         prover.defense.check()
+    size = batch_size(provers)
+    if size % world.size:
+        raise UsageError(f"The number of processes must divide {size}, but is {world.size}. Use fewer.")
     header = {**facts, **scores_facts(defense, provers, plan.scores), **plan.header}
-    done = int(world.share(resume(path, header, BATCH) if world.is_main else 0))
+    done = int(world.share(resume(path, header, size) if world.is_main else 0))
     after_batch(done)
-    first = -(-done // BATCH)
-    batches = source.batches(BATCH, defense.device, start=first, shard=world.shard)
-    for number, batch in enumerate(islice(batches, max(0, -(-plan.images // BATCH) - first)), start=first):
+    first = -(-done // size)
+    batches = source.batches(size, defense.device, start=first, shard=world.shard)
+    for number, batch in enumerate(islice(batches, max(0, -(-plan.images // size) - first)), start=first):
         parts = world.gather(certified(batch, provers, plan))
         if world.is_main:
             if plan.scores:  # before their rows: a row promises that its scores are there
-                store_scores(scores_folder(path), number * BATCH, torch.cat([scores for _, scores in parts]).numpy())
+                store_scores(scores_folder(path), number * size, torch.cat([scores for _, scores in parts]).numpy())
             records = [record for part, _ in parts for record in part]
             append_records(path, records)
             after_batch(len(records) // len(provers))
     if world.is_main:
         finish(path, summary(read_rows(path, finished=False)))
+
+
+def batch_size(provers: list[Prover]) -> int:
+    """How many images to certify before their rows are written."""
+    shown = (each.defense.scorer.passes * math.prod(each.defense.threat.image_size) for each in provers)
+    return SMALL_BATCH if max(shown) > MANY_PIXELS else BATCH
 
 
 def scores_facts(defense: Defense, provers: list[Prover], kept: bool) -> dict[str, Any]:
