@@ -19,7 +19,7 @@ from bagcert.pictures.sources import frame_pictures
 from bagcert.report.inputs import read_inputs
 from bagcert.rows.attacked import read_attack_rows
 from bagcert.rows.certified import read_rows
-from bagcert.rows.format import ATTACK, Evaluation
+from bagcert.rows.format import ATTACK, Evaluation, Record
 from bagcert.rows.header import describe
 from bagcert.rows.verify.check import verify_rows
 from bagcert.rows.write import Plan, write_rows
@@ -64,6 +64,18 @@ def read_certified(folder: Path) -> None:
     read_rows(folder / "rows.jsonl")
     read_inputs([folder / "rows.jsonl"])
     verify_rows(folder / "rows.jsonl")
+
+
+def make_packed(folder: Path) -> None:
+    header = {"model": "m", "images": 1, "evaluations": [{"patch": "1x1", "rule": "two-mask"}]}
+    for ending in ("gz", "xz"):
+        record = Record("1x1", "two-mask", 0, 1, 1, True)
+        make_rows(folder / f"{ending}.jsonl.{ending}", header, [record], seal=False)
+
+
+def read_packed(folder: Path) -> None:
+    for ending in ("gz", "xz"):
+        read_rows(folder / f"{ending}.jsonl.{ending}", finished=False)
 
 
 def make_attack(folder: Path) -> None:
@@ -112,6 +124,7 @@ def make_masks(folder: Path) -> None:
     np.save(folder / "masks.npy", np.eye(4, dtype=bool).reshape(1, 4, 4))
 
 
+SCORES = "rows.scores/00000000.safetensors"
 READERS = {
     "model": Reader(
         make_model,
@@ -119,7 +132,8 @@ READERS = {
         ("model/config.json", "model/weights.safetensors"),
         seal_model,
     ),
-    "rows": Reader(make_certified, read_certified, ("rows.jsonl", "rows.meta.json"), seal_rows),
+    "rows": Reader(make_certified, read_certified, ("rows.jsonl", "rows.meta.json", SCORES), seal_rows),
+    "packed": Reader(make_packed, read_packed, ("gz.jsonl.gz", "xz.jsonl.xz")),
     "attack": Reader(
         make_attack, lambda folder: read_attack_rows(folder / "rows.jsonl"), ("rows.jsonl", "rows.meta.json"), seal_rows
     ),

@@ -5,7 +5,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 
 import bagcert
@@ -161,3 +163,21 @@ def test_a_full_disk_keeps_the_rows(run: Path, tmp_path: Path, monkeypatch: pyte
             write_rows(path, bagcert.load(run), Plan(TWO, 25), TEST, FACTS)
     write_rows(path, bagcert.load(run), Plan(TWO, 25), TEST, FACTS)
     assert len(read_rows(path).labels) == 25
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"votes": np.zeros(8, np.uint8)},
+        {"votes": np.zeros((1, 8), np.int16)},
+        {"scores": np.full((1, 3, 4, 5), np.nan, np.float32)},
+        {"scores": np.zeros((1, 3, 4, 5), np.int64)},
+        {},
+    ],
+)
+def test_scores_of_another_kind_are_refused(tmp_path: Path, forged: dict[str, np.ndarray]) -> None:
+    (tmp_path / "x.safetensors").write_bytes(safetensors.numpy.save(forged))
+    with pytest.raises(
+        UsageError, match=r"does not hold the scores of a batch .*\. Make it again with bagcert certify"
+    ):
+        read_chunk(tmp_path / "x.safetensors", (3, 4, 5))

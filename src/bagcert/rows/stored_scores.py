@@ -48,9 +48,11 @@ def read_chunk(path: Path, shape: tuple[int, int, int]) -> Integers:
         packed = safetensors.numpy.load_file(path)
         if "votes" in packed:
             cells = math.prod(shape)
-            if packed["votes"].shape[1] != -(-cells // 8):
+            if packed["votes"].shape[1:] != (-(-cells // 8),) or packed["votes"].dtype != np.uint8:
                 raise ValueError(f"votes that are not {shape}")
             return np.unpackbits(packed["votes"], axis=1, count=cells).reshape(-1, *shape).astype(np.int32)
+        if packed["scores"].dtype not in (np.int16, np.int32):
+            raise ValueError(f"scores that are {packed['scores'].dtype}")
         return packed["scores"].reshape(-1, *shape).astype(np.int32)
     except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
         raise UsageError(
