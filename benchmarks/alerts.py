@@ -1,12 +1,12 @@
 """Attack what is detectable many times: no class may change without an alert.
 
     python -m benchmarks.alerts cifar10-small        (10,000 runs, for a GPU)
-    python -m benchmarks.alerts cifar10-small --runs 40 --steps 5 --control 8 --out /tmp/x.json   (a first look)
+    python -m benchmarks.alerts runs/digits --patch 1x1 --patch 2x2 --two '2*1x1' --runs 20000 --places 8    (two cores)
 
-Detectable test images of a shipped model, by `detect` and by the alert of `two-mask`, with t = 0 and with the threshold
-for 1 % false alerts on the card. An attack wins if it changes the class and avoids the alert. It starts at the weakest
-placements, from the image's own pixels and from random ones. A run is one descent. If an attack wins, the exit code is
-1.
+Detectable test images, by `detect` and by the alert of `two-mask`, with t = 0 and with the threshold for 1 % false
+alerts, from the card or else from the validation split. An attack wins if it changes the class and avoids the alert. It
+starts at the weakest placements, from the image's own pixels and from random ones. A run is one descent. If an attack
+wins, the exit code is 1.
 
 The control shows that the attack can win: the same attack on images that are neither detectable nor alerted.
 """
@@ -26,27 +26,29 @@ from bagcert import Certificate
 from bagcert.attacks import AttackSettings
 from bagcert.data import Source, load_dataset
 from bagcert.program import usual_device
-from bagcert.rows.thresholds import at_rate
+from bagcert.rows.thresholds import choose, find_threshold, read_rate
 from studies.common.commands import call
 from studies.common.results import BENCHMARKS, provenance, write_results
 
 PATCHES = ("2x2", "5x5", "8x8")
 TWO = ("2*2x2",)  # patches at once, with the threshold for one of them
 RATE = "1%"
-BATCH = 128  # images searched for fitting ones at a time
+BATCH = 64  # images searched for fitting ones at a time
 
 
-def cases(plain: bagcert.Defense) -> list[tuple[str, str]]:
-    """The patch and the rule of each case."""
-    settled = {
-        (patch, rule): at_rate(plain.against(patch, rule), RATE).rule.written
-        for patch in PATCHES
-        for rule in ("detect", "two-mask")
-    }
+def cases(plain: bagcert.Defense, patches: list[str], two: list[str], validation: Source) -> list[tuple[str, str]]:
+    """The threat and the rule of each case: t = 0 and the threshold for RATE; of two patches at once, this alone."""
+
+    def settled(patch: str, rule: str) -> str:
+        facing = plain.against(patch, rule)
+        found = find_threshold(facing, RATE)
+        above = choose(facing, validation, read_rate(RATE))[0] if found is None else found.above
+        return f"{rule}:{above}"
+
     one = [
-        (patch, rule) for patch in PATCHES for rule in ("detect", settled[patch, "detect"], settled[patch, "two-mask"])
+        (patch, each) for patch in patches for each in ("detect", settled(patch, "detect"), settled(patch, "two-mask"))
     ]
-    return one + [(patch, settled[patch.partition("*")[2], "detect"]) for patch in TWO]
+    return one + [(patch, settled(patch.partition("*")[2], "detect")) for patch in two]
 
 
 def detectable(certificate: Certificate) -> Tensor:
@@ -88,31 +90,43 @@ def attacked(
 
 
 def main(
-    model: Annotated[str, typer.Argument(help="a shipped model")] = "cifar10-small",
+    model: Annotated[str, typer.Argument(help="a shipped model or a run folder")] = "cifar10-small",
     runs: Annotated[int, typer.Option(help="descents on detectable images in all", min=1)] = 10_000,
     control: Annotated[int, typer.Option(help="images of each case's control", min=1)] = 32,
     steps: Annotated[int, typer.Option(help="of each descent")] = 50,
+    step_size: Annotated[float, typer.Option(help="of each descent")] = AttackSettings.step_size,
+    places: Annotated[int, typer.Option(help="the weakest ones of each image")] = 4,
+    patch: Annotated[list[str] | None, typer.Option(help="several if none is given")] = None,
+    two: Annotated[list[str] | None, typer.Option(help="two at once, with the threshold for one")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
     out: Annotated[Path | None, typer.Option(help="the counts, as JSON; results/alerts-MODEL.json")] = None,
 ) -> None:
     """Attack detectable images and count the answers that change without an alert."""
     plain = bagcert.load(model, usual_device())
-    source = load_dataset(plain.card["data"]["name"], data_dir).split("test")
-    settings = AttackSettings(steps=steps, places=4, restarts=2)
-    options = [model, "--runs", runs, "--control", control, "--steps", steps]
+    dataset = load_dataset(plain.card["data"]["name"], data_dir)
+    source = dataset.split("test")
+    settings = AttackSettings(steps=steps, step_size=step_size, places=places, restarts=2)
+    wanted = cases(plain, patch or list(PATCHES), two or list(TWO), dataset.split("validation"))
+    options = [model, "--runs", runs, "--control", control, "--steps", steps, "--step-size", step_size]
+    options += [
+        "--places",
+        places,
+        *(f"--patch={each}" for each in patch or []),
+        *(f"--two={each}" for each in two or []),
+    ]
     head = {
         **provenance("benchmarks.alerts", options, plain.device, settings.seed),
         **plain.program.describe(),
         "weights_sha256": plain.card["weights_sha256"],
         "attack": asdict(settings),
     }
-    wanted, table, counts = cases(plain), list[dict[str, Any]](), {"runs": 0, "fooled": 0}
-    for place, (patch, rule) in enumerate(wanted):
-        defense = plain.against(patch, rule)
+    table, counts = list[dict[str, Any]](), {"runs": 0, "fooled": 0}
+    for place, (threat, rule) in enumerate(wanted):
+        defense = plain.against(threat, rule)
         share = -(-(runs - counts["runs"]) // (len(wanted) - place))  # what one case leaves goes to the others
         safe = attacked(defense, source, detectable, share, len(source), settings)
         others = attacked(defense, source, unprotected, runs, control, settings) if ":" in rule else None
-        table.append({"patch": patch, "rule": rule, "detectable": safe, "control": others})
+        table.append({"patch": threat, "rule": rule, "detectable": safe, "control": others})
         print(json.dumps(table[-1]), flush=True)
         counts = {"runs": counts["runs"] + safe["runs"], "fooled": counts["fooled"] + len(safe["fooled"])}
         path = out or BENCHMARKS / f"alerts-{Path(model).name}.json"

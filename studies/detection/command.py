@@ -19,12 +19,13 @@ from bagcert.files import write_atomically
 from bagcert.report.tables import percent
 from bagcert.rows.thresholds import Threshold, store_threshold
 from bagcert.stored_models import model_folder, shipped_models
-from studies.common.results import RESULTS, ROOT, provenance, write_results
+from studies.common.results import BENCHMARKS, RESULTS, ROOT, provenance, write_results
 from studies.common.subject import Subject
 from studies.common.tables import Lines, put_table
-from studies.detection.measure import CURVE, PATCHES, RATES, RECOVERED, THREATS, TWO
+from studies.detection.measure import CURVE, PATCHES, RATES, THREATS, TWO
 from studies.detection.measure import measure as measured
 
+ALL = 10_000  # test images
 FOLDER = RESULTS / "detection"
 PAGE = ROOT / "docs" / "detection.md"
 Out = Annotated[Path, typer.Option(help="the folder of results")]
@@ -32,27 +33,33 @@ Out = Annotated[Path, typer.Option(help="the folder of results")]
 
 def measure(
     model: Annotated[str, typer.Argument(help="a shipped model or a run folder")],
-    images: Annotated[int, typer.Option(help="the first ones of the test set", min=2)] = 10_000,
+    images: Annotated[int, typer.Option(help="the first ones of the test set", min=2)] = ALL,
     scores: Annotated[Path | None, typer.Option(help="folder of scores that `bagcert certify --scores` made")] = None,
-    recovered: Annotated[int, typer.Option(help="images for recovery from two patches", min=1)] = RECOVERED,
-    out: Out = FOLDER,
+    patch: Annotated[list[str] | None, typer.Option(help="all threats of the page if none is given")] = None,
+    out: Annotated[Path | None, typer.Option(help="results/detection/MODEL.json")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
-    """Recovery and detection of one model, from one pass over the test images."""
+    """Recovery and detection of one model, from one pass over the test images; stored every thousand images."""
     subject = Subject.find(model, model, data_dir)
     defense, count = subject.defense, min(images, len(subject.source))
-    found = measured(defense, subject.source, count, scores, recovered)
-    options = [model, "--images", count, "--recovered", recovered]
+    threats = patch or list(THREATS)
+    options = [model, "--images", count, *(f"--patch={each}" for each in patch or [])]
     head = provenance("studies detection measure", options, defense.device)
     facts = {"arithmetic": subject.header["arithmetic"], "weights_sha256": subject.header["weights_sha256"]}
     unit = {"unit": defense.scorer.step.unit}
-    write_results(out / f"{Path(model).name}.json", {**head, **facts, **unit, "images": count}, {"patches": found})
+    path = out or FOLDER / f"{Path(model).name}.json"
+    for seen, found in measured(defense, subject.source, count, threats, scores):
+        write_results(path, {**head, **facts, **unit, "images": seen}, {"patches": found})
 
 
-def results(folder: Path) -> dict[str, dict[str, Any]]:
-    """The stored results by model, in the order of the shipped models."""
-    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
-    return {model: found[model] for model in shipped_models() if model in found}
+def results(folder: Path, whole: bool = False) -> list[tuple[str, dict[str, Any]]]:
+    """The stored results with their models, in the order of the shipped ones; if `whole`, those of all test images.
+
+    A model may have a second file, of two patches at once.
+    """
+    paths = [(model, folder / f"{model}{ending}.json") for model in shipped_models() for ending in ("", "-two")]
+    found = [(model, json.loads(path.read_text(encoding="utf-8"))) for model, path in paths if path.exists()]
+    return [(model, result) for model, result in found if not whole or result["images"] == ALL]
 
 
 def measured_of(result: dict[str, Any], threats: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -63,23 +70,25 @@ def measured_of(result: dict[str, Any], threats: Iterable[str]) -> Iterator[tupl
 def accuracy_lines(folder: Path) -> Lines:
     """Clean / certified accuracy, for recovery and for detection."""
     lines: Lines = [
-        ("model", "patch", "recovery: two-mask", "detection, t = 0", *(f"{rate} false alerts" for rate in RATES))
+        ("model", "patch", "images", "recovery: two-mask", "detection, t = 0", *(f"{r} false alerts" for r in RATES))
     ]
-    for model, result in results(folder).items():
+    for model, result in results(folder):
         for patch, found in measured_of(result, PATCHES):
-            lines.append((f"`{model}`", patch, *(pair(found[key]) for key in ("recovery", "t=0", *RATES))))
+            shares = (pair(found[key]) for key in ("recovery", "t=0", *RATES))
+            lines.append((f"`{model}`", patch, f"{result['images']:,}", *shares))
     return lines
 
 
 def two_lines(folder: Path) -> Lines:
-    """The same against two patches at once, with the alerts."""
+    """The same for detection of two patches at once, with the alerts."""
     heads = ("detection, t = 0", *(f"{rate} false alerts" for rate in RATES))
-    lines: Lines = [("model", "threat", "recovery: two-mask, first images", *heads, "alerts at t = 0 %")]
-    for model, result in results(folder).items():
+    lines: Lines = [("model", "threat", "first images", *heads, "alerts at t = 0 %")]
+    for model, result in results(folder):
         for patch, found in measured_of(result, TWO):
-            told = f"{pair(found['recovery'])} of {found['recovery']['images']:,}"
             shares = (pair(found[key]) for key in ("t=0", *RATES))
-            lines.append((f"`{model}`", f"`{patch}`", told, *shares, percent(found["t=0"]["alerted"])))
+            lines.append(
+                (f"`{model}`", f"`{patch}`", f"{result['images']:,}", *shares, percent(found["t=0"]["alerted"]))
+            )
     return lines
 
 
@@ -90,8 +99,8 @@ def pair(shares: dict[str, float]) -> str:
 def curve_lines(folder: Path) -> Lines:
     """Certified detection against the wanted rate of false alerts."""
     lines: Lines = [("model", "patch", *CURVE, "t = 0")]
-    for model, result in results(folder).items():
-        for patch, found in measured_of(result, THREATS):
+    for model, result in results(folder, whole=True):
+        for patch, found in measured_of(result, PATCHES):
             points = [*(found["curve"][rate] for rate in CURVE), found["t=0"]]
             lines.append((f"`{model}`", patch, *(percent(point["certified"]) for point in points)))
     return lines
@@ -108,15 +117,36 @@ def alert_lines(folder: Path) -> Lines:
             *(f"alerts at {rate}, %" for rate in RATES),
         )
     ]
-    for model, result in results(folder).items():
-        for patch, found in measured_of(result, THREATS):
+    for model, result in results(folder, whole=True):
+        for patch, found in measured_of(result, PATCHES):
             units = (f"{found[rate]['card']:,}" for rate in RATES)
             rates = (percent(found[rate]["alerted"]) for rate in RATES)
             lines.append((f"`{model}`", patch, percent(found["t=0"]["alerted"]), *units, *rates))
     return lines
 
 
-TABLES = {"accuracies": accuracy_lines, "two": two_lines, "curve": curve_lines, "alerts": alert_lines}
+def attack_lines(folder: Path) -> Lines:
+    """What came of attacks on detectable images, and on others, from `python -m benchmarks.alerts`."""
+    heads = ("detectable", "attacks", "succeeded", "neither", "of these broken")
+    lines: Lines = [("model", "threat", "rule", *heads)]
+    for path in sorted(BENCHMARKS.glob("alerts-*.json")):
+        for case in json.loads(path.read_text(encoding="utf-8"))["cases"]:
+            tried, control = case["detectable"], case["control"]
+            numbers = (tried["images"], tried["runs"], len(tried["fooled"]))
+            others = (f"{control['images']}", f"{len(control['fooled'])}") if control else ("", "")
+            model = path.stem.removeprefix("alerts-")
+            told = (f"`{model}`", f"`{case['patch']}`", f"`{case['rule']}`")
+            lines.append((*told, *(f"{number:,}" for number in numbers), *others))
+    return lines
+
+
+TABLES = {
+    "accuracies": accuracy_lines,
+    "two": two_lines,
+    "curve": curve_lines,
+    "alerts": alert_lines,
+    "attacks": attack_lines,
+}
 
 
 def page(out: Out = FOLDER) -> None:
@@ -128,8 +158,8 @@ def page(out: Out = FOLDER) -> None:
 
 
 def cards(out: Out = FOLDER) -> None:
-    """Put the thresholds onto the cards of the shipped models."""
-    for model, result in results(out).items():
+    """Put the thresholds of all test images onto the cards of the shipped models."""
+    for model, result in results(out, whole=True):
         for patch, found in result["patches"].items():
             for rate in RATES:
                 chosen = {"detect": found[rate]["card"], "two-mask": found.get("two-mask", {}).get(rate)}

@@ -1,6 +1,6 @@
 """Recovery and detection of a model at several rates of false alerts, from one set of scores."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from bagcert.rules import IntegerScores, read_scores
 PATCHES = ("2x2", "5x5", "8x8", "10x10")
 TWO = ("2*2x2", "2*5x5")  # patches at once
 THREATS = (*PATCHES, *TWO)
-RECOVERED = 1000  # images that recovery from two patches is measured on
+STORED = 960  # images after which results are stored
 RATES = ("1%", "5%")
 CURVE = ("0%", "0.2%", "0.5%", "1%", "2%", "3%", "5%", "7%", "10%", "15%")
 
@@ -41,44 +41,48 @@ def batches(
 
 
 def measure(
-    defense: Defense, source: Source, images: int, stored: Path | None = None, recovered: int = RECOVERED
-) -> dict[str, Any]:
+    defense: Defense, source: Source, images: int, threats: Sequence[str], stored: Path | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """For every threat: recovery by `two-mask`, detection at a threshold of 0 and at each rate, and the curve.
 
-    Recovery from two patches at once takes long, so it is measured on the first images alone, `recovered` of them.
+    After every STORED images, and after the last, how many they are and what they say. Recovery from two patches at
+    once takes far longer than all this, so it is not among it.
     """
-    facing = {patch: (defense.against(patch, "detect"), defense.against(patch, "two-mask")) for patch in THREATS}
-    parts: dict[str, list[Tensor]] = {patch: [] for patch in THREATS}
-    restored: dict[str, list[Tensor]] = {patch: [] for patch in THREATS}
-    seen = 0
+    facing = {patch: (defense.against(patch, "detect"), defense.against(patch, "two-mask")) for patch in threats}
+    parts: dict[str, list[Tensor]] = {patch: [] for patch in threats}
+    seen = told = 0
     for scores, labels in batches(defense, source, images, stored):
         with one_thread():
             for patch, (detect, pairs) in facing.items():
                 plain = detect.rule.predict(scores, detect.regions)
-                parts[patch].append(torch.stack([alert_leads(detect, scores), plain == labels], dim=1).cpu())
-                few = len(labels) if patch in PATCHES else max(0, min(len(labels), recovered - seen))
-                if few:
-                    found = pairs.certify_integers(scores.part(slice(few)), exact=False)
-                    beside = alert_leads(pairs, scores) if patch in PATCHES else torch.zeros_like(labels[:few])
-                    columns = (found.predicted == labels[:few], found.certified, beside)
-                    restored[patch].append(torch.stack([column.long() for column in columns], dim=1).cpu())
+                columns = [alert_leads(detect, scores), plain == labels]
+                if patch in PATCHES:
+                    found = pairs.certify_integers(scores, exact=False)
+                    columns += [found.predicted == labels, found.certified, alert_leads(pairs, scores)]
+                parts[patch].append(torch.stack([column.long() for column in columns], dim=1).cpu())
         seen += len(labels)
-    return {patch: summary(torch.cat(parts[patch]), torch.cat(restored[patch]), patch) for patch in THREATS}
+        if seen - told >= STORED or seen >= images:
+            told = seen
+            yield seen, {patch: summary(torch.cat(found)) for patch, found in parts.items()}
 
 
-def summary(table: Tensor, restored: Tensor, patch: str) -> dict[str, Any]:
-    """From leads outside masks and right by sums, [n 2]; right by two masks, certified and leads of that, [m 3]."""
+def summary(table: Tensor) -> dict[str, Any]:
+    """From leads outside masks and right by sums, [n 2]; of one patch also right by two masks, certified, leads."""
     leads, right = table[:, 0], table[:, 1].bool()
-    recovered, certified, beside = restored[:, 0].bool(), restored[:, 1].bool(), restored[:, 2]
     found = {
-        "recovery": {"clean": share(recovered), "certified": share(recovered & certified), "images": len(recovered)},
         "t=0": detection(leads, right, torch.zeros_like(leads)),
         **{rate: {**crossed(leads, right, rate), "card": threshold_for(leads, read_rate(rate))} for rate in RATES},
         "curve": {rate: crossed(leads, right, rate) for rate in CURVE},
     }
-    if patch in PATCHES:
-        found["two-mask"] = {rate: threshold_for(beside, read_rate(rate)) for rate in RATES}
-    return found
+    if table.shape[1] == 2:
+        return found
+    recovered, certified, beside = table[:, 2].bool(), table[:, 3].bool(), table[:, 4]
+    recovery = {"clean": share(recovered), "certified": share(recovered & certified)}
+    return {
+        "recovery": recovery,
+        **found,
+        "two-mask": {rate: threshold_for(beside, read_rate(rate)) for rate in RATES},
+    }
 
 
 def crossed(leads: Tensor, right: Tensor, rate: str) -> dict[str, Any]:

@@ -3,12 +3,12 @@ from pathlib import Path
 import bagcert
 from bagcert.attacks import AttackSettings
 from bagcert.data import load_dataset
-from benchmarks.alerts import attacked, cases, detectable, unprotected
+from benchmarks.alerts import PATCHES, TWO, attacked, cases, detectable, unprotected
 from tests.rows.digit_runs import save_digit_run
 
 
 def test_cases_of_a_shipped_model() -> None:
-    found = cases(bagcert.load("cifar10-votes"))
+    found = cases(bagcert.load("cifar10-votes"), list(PATCHES), list(TWO), load_dataset("digits").split("validation"))
     assert len(found) == len(set(found)) == 10
     assert ("5x5", "detect") in found and ("5x5", "detect:81") in found and found[-1] == ("2*2x2", "detect:48")
     assert sum(rule.startswith("two-mask:") for _, rule in found) == 3

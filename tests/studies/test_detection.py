@@ -37,7 +37,7 @@ def test_a_model_is_measured_by_its_rules(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(module, "PATCHES", ("1x1", "2x2"))
         monkeypatch.setattr(module, "THREATS", ("1x1", "2x2", "2*1x1"))
     run = save_digit_run(tmp_path / "run", "logits", "two-mask", bias=0.0)
-    command.measure("run", images=100, recovered=20, out=Path("results"))
+    command.measure("run", images=100, out=Path("results/run.json"))
     threats = json.loads(Path("results/run.json").read_text())["patches"]
     found, two = threats["2x2"], threats["2*1x1"]
     batch = next(iter(DIGITS.split("test").batches(100, "cpu")))
@@ -45,14 +45,14 @@ def test_a_model_is_measured_by_its_rules(tmp_path: Path, monkeypatch: pytest.Mo
     detect = accuracies(defense.against("2x2", "detect").certify(batch.images), batch.labels, detection=True)
     pairs = accuracies(defense.against("2x2", "two-mask").certify(batch.images), batch.labels)
     assert found["t=0"] == {"alerted": detect.alerted, "clean": detect.clean, "certified": detect.certified}
-    assert found["recovery"] == {"clean": pairs.clean, "certified": pairs.certified, "images": 100}
+    assert found["recovery"] == {"clean": pairs.clean, "certified": pairs.certified}
     detect = accuracies(defense.against("2*1x1", "detect").certify(batch.images), batch.labels, detection=True)
-    pairs = accuracies(defense.against("2*1x1", "two-mask").certify(batch.images[:20]), batch.labels[:20])
     assert two["t=0"] == {"alerted": detect.alerted, "clean": detect.clean, "certified": detect.certified}
-    assert two["recovery"] == {"clean": pairs.clean, "certified": pairs.certified, "images": 20}
+    assert "recovery" not in two
     at_card = defense.against("2x2", f"detect:{found['1%']['card']}").certify(batch.images)
     assert at_card.alert is not None and int(at_card.alert.sum()) <= 1
     monkeypatch.setattr(command, "shipped_models", lambda: {"run": run})
+    monkeypatch.setattr(command, "ALL", 100)
     command.cards(Path("results"))
     assert len(card(run)["alerts"]) == 10
     assert {(each["split"], each["images"]) for each in card(run)["alerts"]} == {("test", 100)}
@@ -62,13 +62,17 @@ def test_the_page_says_what_the_results_say() -> None:
     page = command.PAGE.read_text(encoding="utf-8")
     folder = ROOT / command.FOLDER
     for name, make in command.TABLES.items():
-        assert place_of(name).findall(page) == [markdown(make(folder))]
+        assert place_of(name).findall(page) == [markdown(make(folder))] and len(make(folder)) > 1
 
 
 def test_the_results_are_of_the_shipped_weights_and_their_recovery_is_the_published_one() -> None:
-    for model, result in command.results(ROOT / command.FOLDER).items():
+    results = command.results(ROOT / command.FOLDER)
+    assert sum(result["images"] == command.ALL for _, result in results) >= 2
+    for model, result in results:
         shipped = card(model)
-        assert result["weights_sha256"] == shipped["weights_sha256"] and result["images"] == 10_000
+        assert result["weights_sha256"] == shipped["weights_sha256"]
+        if result["images"] != command.ALL:
+            continue  # no threshold of some images is on a card
         published = {row["patch"]: row for row in shipped["test"] if row["rule"] == "two-mask"}
         for patch, found in result["patches"].items():
             for key in ("clean", "certified") if patch in published else ():
