@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from bagcert.errors import UsageError
 from bagcert.rules import RULES, Certificate, TwoMask, detects, raises_alerts, read_scores
 
 
-def three(**fields: object) -> Certificate:
+def three(**fields: Any) -> Certificate:
     """Proven, detectable, alerted."""
     flags = torch.tensor([[True, False, False], [False, True, False], [False, False, True]])
     places = torch.tensor([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 1, 2]])
