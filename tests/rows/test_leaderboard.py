@@ -12,6 +12,7 @@ import pytest
 
 from bagcert.rows.format import meta_path
 from bagcert.rows.leaderboard import CHECKED, REFUSED, REPRODUCED, Entry, check_entry
+from bagcert.stored_models import card, shipped_models
 from studies.rivals.papers import PAPERS
 from tests.cli.calling import call
 from tests.rows.digit_runs import DIGITS
@@ -74,6 +75,18 @@ def test_an_honest_entry_reaches_both_levels(honest: Path) -> None:
     shutil.rmtree(honest.with_name("honest.model"))
     without = check_entry(honest, reproduce=True)
     assert without.level == CHECKED and "put the model's folder beside the rows" in without.why
+
+
+def test_shipped_weights_are_found_wherever_one_stands(
+    write_entry: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also beside a folder that has the name of a shipped model; that model has not ten digits."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cifar10").mkdir()
+    path = enter(write_entry, tmp_path, perfect())
+    wanted = card(shipped_models()["cifar10-small"])["weights_sha256"]
+    edit_meta(path, lambda meta: meta.update(weights_sha256=wanted))
+    assert "The model's classes are not those of digits" in check_entry(path, reproduce=True).why
 
 
 def test_a_foreign_entry_holds(write_entry: Callable[..., None], tmp_path: Path) -> None:

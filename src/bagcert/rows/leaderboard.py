@@ -131,7 +131,7 @@ def model_of(path: Path, meta: Meta) -> Defense:
     """The network of an entry: NAME.model/ beside the rows, or the shipped model with these weights."""
     wanted = meta.header["weights_sha256"]
     beside = path.with_name(f"{rows_name(path)}.model")
-    shipped = [name for name in shipped_models() if card(name)["weights_sha256"] == wanted]
+    shipped = [folder for folder in shipped_models().values() if card(folder)["weights_sha256"] == wanted]
     if not beside.is_dir() and not shipped:
         raise UsageError(
             f"There are no weights {wanted[:12]}: put the model's folder beside the rows, as {beside.name}."
