@@ -49,8 +49,9 @@ def rules_of(model: str, patch: str) -> list[str]:
     """Every rule on a model's card, and `detect` with the threshold there that raises a false alert on 1% of images."""
     facts = card(model)
     alerts = [row for row in facts.get("alerts", ()) if (row["patch"], row["false_alerts"]) == (patch, "1%")]
+    above = {row["rule"]: row["above"] for row in alerts}.get("detect")
     named = dict.fromkeys(row["rule"] for row in facts["test"])
-    return [*named, *(f"detect:{row['above']}" for row in alerts if row["rule"] == "detect")]
+    return [*named, *([] if above is None else [f"detect:{above}"])]
 
 
 def all_units(models: list[str]) -> list[Unit]:

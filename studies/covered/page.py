@@ -50,11 +50,18 @@ def accuracies() -> Lines:
         rows = rows_of(name, masks, patch)
         if rows is None:
             continue
-        own = rows.results[Evaluation(patch, "detect")].predicted == rows.labels
+        alone = rows.results[Evaluation(patch, "detect")].predicted
         found = [shares(rows, patch, rule) for rule in ("unanimous", "detect")]
         count = f"{len(rows):,}"
         lines.append(
-            (name, str(masks), f"{patch} ({PATCHES[patch]})", count, percent(float(own.double().mean())), *found)
+            (
+                name,
+                str(masks),
+                f"{patch} ({PATCHES[patch]})",
+                count,
+                percent(float((alone == rows.labels).double().mean())),
+                *found,
+            )
         )
     return lines
 
