@@ -10,7 +10,6 @@ from pathlib import Path
 from bagcert.files import write_atomically
 from bagcert.report.tables import percent
 from bagcert.rows.accuracy import wilson
-from bagcert.rows.attacked import read_attack_rows
 from bagcert.rows.certified import Rows, read_rows
 from bagcert.rows.format import Evaluation
 from studies.common.results import RESULTS, ROOT
@@ -90,19 +89,7 @@ def costs() -> Lines:
     return lines
 
 
-def attacks() -> Lines:
-    """Attacks on certified photographs."""
-    lines: Lines = [("network", "k", "patch", "certified photographs attacked", "classes changed")]
-    for name, masks, patch in jobs():
-        path = folder() / f"{name}-k{masks}-{patch}-attack.jsonl.gz"
-        if path.exists():
-            rows = read_attack_rows(path)
-            changed = int((rows.attacked != rows.predicted).sum())
-            lines.append((name, str(masks), patch, f"{len(rows):,}", str(changed)))
-    return lines
-
-
-TABLES = {"covered": accuracies, "thresholds": thresholds, "costs": costs, "covered-attacks": attacks}
+TABLES = {"covered": accuracies, "thresholds": thresholds, "costs": costs}
 
 
 def filled() -> str:

@@ -58,7 +58,6 @@ def test_rows_times_and_attacks_of_every_job(
     monkeypatch.setitem(command.PATCHES, "3x3", "4 %")
     head, line = page.accuracies()
     assert line[:4] == ("tiny", "2", "3x3 (4 %)", "6") and len(line) == len(head)
-    assert page.attacks()[1] == ("tiny", "2", "3x3", f"{len(attacked)}", "0")
 
 
 def test_other_photographs_are_refused(photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
