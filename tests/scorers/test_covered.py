@@ -205,6 +205,36 @@ def test_all_of_it_lies_where_the_network_lies(monkeypatch: pytest.MonkeyPatch) 
     assert {each.device.type for each in (*scorer.parameters(), *scorer.buffers())} == {"meta"}
 
 
+class TinyViT(nn.Module):
+    """Attention over all tokens: no position sees less than the whole image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.tokens = nn.Conv2d(1, 16, 2, stride=2)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.blocks = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.blocks(self.tokens(images).flatten(2).transpose(1, 2)).mean(dim=1))  # type: ignore[no-any-return]
+
+
+def test_a_vit_is_covered_and_no_patch_changes_what_it_proves() -> None:
+    network = TinyViT().eval()
+    with pytest.raises(UsageError, match="attention"):
+        bagcert.defend(network, 8, channels=1)
+    images = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    defense = bagcert.cover(network, 8, 4, "2x2", masks=3, channels=1, at_once=16)
+    certificate = defense.certify(images)
+    assert bool(certificate.certified.any())
+    draw = torch.Generator().manual_seed(1)
+    for pixels in parse_threat("2x2", (8, 8)).pixels()[::6]:
+        painted = torch.where(pixels, torch.rand(images.shape, generator=draw).round(), images)
+        changed = defense.predict(painted) != certificate.predicted
+        assert not bool((changed & certificate.certified).any())
+
+
 class Spoiled(Wild):
     """A classifier that is no function of its image."""
 
