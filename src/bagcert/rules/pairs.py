@@ -27,13 +27,14 @@ def floors(maps: Tensor, left: Tensor, masks: Regions) -> Tensor:
     return left - masks.sums(maps.clamp(min=0)).amax(dim=-1, keepdim=True)
 
 
-def weakest_pair(maps: Tensor, classes: Tensor, masks: Regions) -> Weakest:
+def weakest_pair(maps: Tensor, classes: Tensor, masks: Regions, left: Tensor | None = None) -> Weakest:
     """Of maps [b k i j], the least sum outside two masks over all rivals of each image's class.
 
-    One greedy pair per image bounds the answer, so most first masks need no search.
+    One greedy pair per image bounds the answer, so most first masks need no search. Whoever knows the sums outside each
+    mask, of rivals only, gives them as `left` [b k n].
     """
     everyone, count = torch.arange(len(maps), device=maps.device), maps.shape[1]
-    left = rivals_only(outside(maps, masks), classes)
+    left = rivals_only(outside(maps, masks), classes) if left is None else left
     under = left.amin(dim=1)  # b n: what each first mask leaves, so far with the second equal to the first
     below = rivals_only(floors(maps, left, masks), classes)
     rival = left.amin(dim=2).argmin(dim=1)

@@ -222,7 +222,7 @@ def exact_certificate(
     """Lead, weakest pair and weakest rival: the least over all pairs, with the best covering mask for each region."""
     delta = own(scores.low, predicted)[:, None] - scores.high
     if covers is None:
-        lead, place, second, rival = weakest_pair(delta, predicted, masks)
+        lead, place, second, rival = weakest_pair(delta, predicted, masks, leads)
     else:
         below = rivals_only(floors(delta, leads, masks), predicted)
         image, rival, first = (below < under[:, None]).nonzero(as_tuple=True)
