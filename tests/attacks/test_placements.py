@@ -8,6 +8,7 @@ from bagcert.data import Batch
 from bagcert.defense import Defense
 from bagcert.rules import EveryRegion, Masked, Rule, TwoMask, read_scores
 from bagcert.scorers.residual import ResidualScorer
+from bagcert.scorers.views import Hidden
 from bagcert.threats import Footprint, Layer, parse_threat
 
 
@@ -79,3 +80,26 @@ def test_equal_leads_are_ordered_by_gain() -> None:
     assert place.tolist() == [[2, 1, 3, 0]] and rival.tolist() == [[0, 0, 0, 0]]
     large = torch.full((1, 2, 900), 2**28, dtype=torch.int32)
     assert int(first_where_steep(large, torch.zeros(1, 900)).min()) == 2**28 * 900
+
+
+def test_sums_over_placements_are_those_over_their_pixels() -> None:
+    threat = parse_threat("2x3", (7, 9))
+    placements = Placements.of(threat, Hidden.covering((2, 3), (7, 9), 3).footprint, every=True)
+    maps = torch.randn(2, 7, 9, generator=torch.Generator().manual_seed(0))
+    expected = maps.double().flatten(1) @ threat.pixels().flatten(1).T.double()
+    assert torch.allclose(placements.sums(maps).double(), expected)
+
+
+def test_fewer_placements_still_have_every_maximal_region() -> None:
+    footprint = Hidden.covering((2, 3), (20, 30), 3).footprint
+    threat = parse_threat("2x3", (20, 30))
+    whole = Placements.of(threat, footprint, every=True)
+    few = whole.thinned(40)
+    assert len(few.regions) < len(whole.regions) / 8 and whole.thinned(10**6) is whole
+    kept = {tuple(row) for row in few.regions.placements.tolist()}
+    assert kept >= {tuple(row) for row in whole.regions.maximal().placements.tolist()}
+    every = {
+        tuple(row): mask for row, mask in zip(whole.regions.placements.tolist(), whole.regions.masks(), strict=True)
+    }
+    for row, mask in zip(few.regions.placements.tolist(), few.regions.masks(), strict=True):
+        assert torch.equal(every[tuple(row)], mask)
