@@ -26,6 +26,7 @@ from studies.detection.measure import CURVE, PATCHES, RATES, THREATS, TWO
 from studies.detection.measure import measure as measured
 
 ALL = 10_000  # test images
+ENOUGH = 900  # of them for a rate of 1 %
 FOLDER = RESULTS / "detection"
 PAGE = ROOT / "docs" / "detection.md"
 Out = Annotated[Path, typer.Option(help="the folder of results")]
@@ -74,7 +75,7 @@ def accuracy_lines(folder: Path) -> Lines:
     ]
     for model, result in results(folder):
         for patch, found in measured_of(result, PATCHES):
-            shares = (pair(found[key]) for key in ("recovery", "t=0", *RATES))
+            shares = (pair(found["recovery"]), *detection_pairs(result, found))
             lines.append((f"`{model}`", patch, f"{result['images']:,}", *shares))
     return lines
 
@@ -85,11 +86,17 @@ def two_lines(folder: Path) -> Lines:
     lines: Lines = [("model", "threat", "first images", *heads, "alerts at t = 0 %")]
     for model, result in results(folder):
         for patch, found in measured_of(result, TWO):
-            shares = (pair(found[key]) for key in ("t=0", *RATES))
+            shares = detection_pairs(result, found)
             lines.append(
                 (f"`{model}`", f"`{patch}`", f"{result['images']:,}", *shares, percent(found["t=0"]["alerted"]))
             )
     return lines
+
+
+def detection_pairs(result: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """At a threshold of 0 and at each rate; no rate if there are too few images to choose a threshold by."""
+    rates = [pair(found[rate]) if result["images"] >= ENOUGH else "" for rate in RATES]
+    return [pair(found["t=0"]), *rates]
 
 
 def pair(shares: dict[str, float]) -> str:
