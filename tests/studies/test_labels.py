@@ -11,6 +11,8 @@ import torch
 from bagcert.data import ArrayDataset, load_dataset
 from bagcert.files import append
 from bagcert.rules import read_scores
+from bagcert.stored_models import card
+from studies.common.results import ROOT
 from studies.labels import command, top_sets, training
 from studies.labels.attacked import painted
 from studies.labels.tasks import TASKS, Labels, bits
@@ -155,3 +157,24 @@ def test_a_tiny_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (result["in_set"], result["proven"]) == (sum(inside) / 3, sum(proven) / 3)
         assert result["largest_size"] == max(row["sets"][best][0].bit_count() for row in rows) >= int(best)
     assert len(command.top_lines(tmp_path)) == 2
+
+
+def test_the_page_says_what_the_results_say() -> None:
+    text, folder = command.PAGE.read_text(encoding="utf-8"), ROOT / command.FOLDER
+    assert command.filled(text, folder) == text
+    assert len(command.top_lines(folder)) > 1
+
+
+def test_the_results_are_those_of_the_rows() -> None:
+    """And the rows are of the shipped weights."""
+    folder = ROOT / command.FOLDER
+    for path in folder.glob("top-*.json"):
+        result, rows = json.loads(path.read_text()), read_rows(path.with_suffix(".jsonl.gz"))
+        assert result["weights_sha256"] == card(path.stem.removeprefix("top-"))["weights_sha256"]
+        assert len(rows) == len(result["patches"]) * result["images"]
+        attacks = [found.pop("attack") for found in result["patches"].values()]
+        assert result["patches"] == top_sets.summaries(rows)
+        assert all(tally["broken"] == 0 < tally["attacked"] for tally in attacks)
+        for row in rows:
+            assert all(proven & ~members == 0 for members, proven in row["sets"].values())
+            assert all(members.bit_count() >= int(best) for best, (members, _) in row["sets"].items())
