@@ -108,6 +108,12 @@ def test_one_threshold_for_all_and_large_ones() -> None:
     assert not bagcert.certify_labels(maps, 2**40, "1x1", 1).present.any()
 
 
+def test_a_wide_band_keeps_nothing() -> None:
+    """Sums of its ends do not fit into 32 bits, though those of the scores do."""
+    found = bagcert.certify_labels(random_maps(825, 4, 3, (6, 6), (0, 1)), 0, "1x1", 1, slack=88_000_000)
+    assert not found.kept_present.any() and not found.kept_absent.any()
+
+
 def test_what_is_refused() -> None:
     maps = random_maps(830, 2, 3, (6, 6), (0, 1))
     for thresholds in ([1, 2], 0.5, [[1, 2, 3]]):

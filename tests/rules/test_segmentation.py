@@ -67,6 +67,15 @@ def test_two_patches_take_at_most_twice_as_much() -> None:
                 assert int((worst.argmax(dim=0) == 0).sum()) >= int(two.surviving[number])
 
 
+def test_ties_inside_the_band_and_patches_that_take_all() -> None:
+    """3 against 1, each off by 1: both may be 2, and then the lower class is given."""
+    scores, labels = torch.tensor([[[[1, 0]], [[3, 3]]]]), torch.ones(1, 1, 2, dtype=torch.int64)
+    found = bagcert.certify_segmentation(scores, labels, "1x1", 1, slack=1)
+    assert found.right.tolist() == [[[False, True]]] and found.surviving.tolist() == [0]
+    both = bagcert.certify_segmentation(scores, labels, "2*1x1", 3)
+    assert both.right.all() and both.surviving.tolist() == [0]
+
+
 def test_what_is_refused() -> None:
     maps = random_maps(1200, 2, 3, (6, 6), (0, 1))
     for labels in (torch.zeros(2, 6, 5).long(), torch.zeros(2, 6, 6), torch.zeros(2, 6, 6).bool()):
