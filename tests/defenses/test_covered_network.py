@@ -74,13 +74,13 @@ def pooled():
     layers = nn.Conv2d(1, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
     return nn.Sequential(*layers)
 """
-COVER = "cover my_networks:pooled --size 8 --classes 10 --patch 2x2 --masks 2 --channels 1 --at-once 8 --device cpu"
+COVER = "cover my_classifiers:pooled --size 8 --classes 10 --patch 2x2 --masks 2 --channels 1 --at-once 8 --device cpu"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    Path("my_networks.py").write_text(CODE, encoding="utf-8")
+    Path("my_classifiers.py").write_text(CODE, encoding="utf-8")
     return tmp_path
 
 
@@ -94,7 +94,7 @@ def test_every_command_takes_it(rule: str, monkeypatch: pytest.MonkeyPatch, caps
         "attack mine --data digits --limit 2 --steps 2",
         "audit mine --data digits --images 2",
     ):
-        assert call(monkeypatch, *words.split(), "--network", "my_networks:pooled") == 0, words
+        assert call(monkeypatch, *words.split(), "--network", "my_classifiers:pooled") == 0, words
     assert call(monkeypatch, "verify", "rows.jsonl") == 0
     assert call(monkeypatch, "report", "rows.jsonl", "--out", "page") == 0
     records = Path("rows.jsonl").read_text()
@@ -113,13 +113,13 @@ def test_detection_is_exported_and_recovery_is_not(
 ) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     assert call(monkeypatch, *COVER.split(), "--out", "mine") == 0
-    words = "export mine --network my_networks:pooled --out mine.onnx"
+    words = "export mine --network my_classifiers:pooled --out mine.onnx"
     assert call(monkeypatch, *words.split()) == 2
     assert "Rule 'unanimous' cannot be exported" in capsys.readouterr().err and not Path("mine.onnx").exists()
     assert call(monkeypatch, *words.split(), "--rule", "detect") == 0
-    import my_networks  # type: ignore[import-not-found]
+    import my_classifiers  # type: ignore[import-not-found]
 
-    defense = bagcert.load("mine", network=my_networks.pooled().eval()).against(rule="detect")
+    defense = bagcert.load("mine", network=my_classifiers.pooled().eval()).against(rule="detect")
     images = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(3))
     outputs = onnxruntime.InferenceSession("mine.onnx")
     found = dict(

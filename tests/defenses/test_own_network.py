@@ -207,7 +207,10 @@ def test_a_network_in_training_moves_to_another_type() -> None:
     ("text", "words"),
     [
         (None, "a network of your own, which no file holds. Hand it over"),
-        ("my_networks", "The option --network takes MODULE:FUNCTION, as in my_networks:small, not 'my_networks'."),
+        (
+            "my_networks",
+            "A network is named by MODULE:FUNCTION, as in my_networks:small, or timm:NAME, not 'my_networks'.",
+        ),
         ("nowhere:small", "Cannot import 'small' from nowhere (No module named 'nowhere'). Run the command in"),
         ("my_networks:large", "Cannot import 'large' from my_networks"),
         ("my_networks:failing", "must return a network without arguments, but fails (no weights here)"),

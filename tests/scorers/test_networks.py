@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from bagcert.config import write_config
-from bagcert.scorers.base import BuiltScorer, NetworkConfig
+from bagcert.scorers.base import BuiltScorer, HandedConfig, NetworkConfig
 from bagcert.scorers.weights import NETWORKS, kind_of, read_network
 from bagcert.scorers.wrapped import OwnConfig
 
@@ -17,6 +17,7 @@ SMALL: dict[str, dict[str, object]] = {
     "cleanser": {"patch": [2, 2], "masks": 2, "width": 4, "blocks": [1, 1]},
     "interval": {"patch": [2, 2], "widths": [4], "strides": [2], "features": 8, "placements": 3},
     "own": {"step": "sigmoid"},
+    "cover": {"masks": 2, "at_once": 4},
 }
 
 
@@ -27,8 +28,10 @@ def small(name: str) -> NetworkConfig:
 def build(name: str) -> BuiltScorer:
     torch.manual_seed(0)
     config = small(name)
-    if name == OwnConfig.name:
-        config = config.handed(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 1)))
+    if isinstance(config, HandedConfig):
+        features = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU()
+        last = [nn.Conv2d(4, 3, 1)] if name == OwnConfig.name else [nn.Flatten(), nn.Linear(4 * 6 * 6, 3)]
+        config = config.handed(nn.Sequential(*features, *last))
     return config.build((8, 8), (0.5,), (0.3,))
 
 

@@ -11,13 +11,15 @@ import torch
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, sha256
 from bagcert.scorers import ResidualConfig, ResidualScorer
-from bagcert.scorers.base import NetworkConfig
+from bagcert.scorers.base import HandedConfig, NetworkConfig
+from bagcert.scorers.covered import CoverConfig
 from bagcert.scorers.weights import NETWORKS, load_scorer, outline, read_scorer_table, scorer_table
 from bagcert.scorers.wrapped import OwnConfig
 from bagcert.training.recipe import Recipe
 from bagcert.training.run import RunFolder, save_run
 
 CONFIG = ResidualConfig(classes=3, channels=1, width=(4, 6), kernels=(3,), strides=(2,), paths=1, shake=False)
+BUILT = [kind for kind in NETWORKS.values() if not issubclass(kind, HandedConfig)]
 
 
 @pytest.fixture
@@ -47,7 +49,10 @@ def test_a_run_comes_back_in_evaluation_mode(run: Path) -> None:
 @pytest.mark.slow
 def test_scorers_survive_json() -> None:
     own = OwnConfig().handed(torch.nn.Conv2d(3, 10, 3))
-    for config in (CONFIG, own, *(kind() for kind in NETWORKS.values() if kind is not OwnConfig)):
+    covered = CoverConfig(at_once=2).handed(
+        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 40, 10)).eval()
+    )
+    for config in (CONFIG, own, covered, *(kind() for kind in BUILT)):
         table = json.loads(json.dumps(scorer_table(config.build((32, 40), (0.0,), (1.0,)))))
         assert read_scorer_table(table) == (config, (32, 40))
 
@@ -56,7 +61,7 @@ def shapes(scorer: torch.nn.Module) -> dict[str, torch.Size]:
     return {name: value.shape for name, value in scorer.state_dict().items()}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NETWORKS.values() if kind is not OwnConfig])
+@pytest.mark.parametrize("kind", BUILT)
 def test_an_outline_has_the_shapes_of_the_network_and_no_numbers(kind: type[NetworkConfig]) -> None:
     config = kind()
     found = outline(config, (32, 40))
