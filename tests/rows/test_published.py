@@ -16,9 +16,10 @@ PUBLISHED: dict[str, dict[str, dict[str, int]]] = json.loads(Path(__file__).with
 
 
 def stored_rows() -> dict[str, Path]:
-    """All rows of the repository, by path without ending."""
+    """All rows of the repository, by path without ending; other lines of a study have no description beside them."""
     found = [*ROOT.glob("src/bagcert/models/*/*.jsonl.*"), *ROOT.glob("studies/results/**/*.jsonl.*")]
-    return {str(path.relative_to(ROOT)).partition(".jsonl")[0]: path for path in sorted(found)}
+    names = {str(path.relative_to(ROOT)).partition(".jsonl")[0]: path for path in sorted(found)}
+    return {name: path for name, path in names.items() if (ROOT / f"{name}.meta.json").exists()}
 
 
 def counts(path: Path) -> dict[str, dict[str, int]]:
