@@ -92,11 +92,14 @@ def run_on_copy(change: Change) -> int:
 
 
 class InOrder:
-    """A plugin of pytest: just these tests, in this order."""
+    """A plugin of pytest: just these tests, in this order; a test without parameters is all its cases."""
 
     def __init__(self, tests: Iterable[str]) -> None:
         self.tests = tests
 
     def pytest_collection_modifyitems(self, items: list) -> None:  # type: ignore[type-arg]
-        named = {item.nodeid: item for item in items}
-        items[:] = [named[test] for test in self.tests if test in named]
+        named: dict[str, list] = {}  # type: ignore[type-arg]
+        for item in items:
+            for name in dict.fromkeys((item.nodeid, item.nodeid.partition("[")[0])):
+                named.setdefault(name, []).append(item)
+        items[:] = [item for test in self.tests for item in named.get(test, ())]

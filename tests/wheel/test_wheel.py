@@ -215,6 +215,26 @@ def run_push(fresh: Installed) -> None:
             assert "validation" in fresh.run("bagcert", "models", name)
 
 
+CLASSIFIER = """
+from torch import nn
+
+def whole():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).eval()
+"""
+
+
+def run_cover(fresh: Installed) -> None:
+    (fresh.here / "mine.py").write_text(CLASSIFIER, encoding="utf-8")
+    shape = ("--size", "8", "--classes", "10", "--patch", "2x2", "--masks", "2", "--channels", "1", "--at-once", "8")
+    fresh.run("bagcert", "cover", "mine:whole", *shape, "--device", "cpu", "--out", "covered")
+    assert (fresh.here / "covered" / "config.json").exists()
+
+
+def run_leaderboard(fresh: Installed) -> None:
+    fresh.run("bagcert", "leaderboard", "check", ".", "--out", "ranks.md")
+    assert "rows" in (fresh.here / "ranks.md").read_text(encoding="utf-8")
+
+
 def run_demo(fresh: Installed) -> None:
     fresh.run("bagcert", "demo")
     assert (fresh.here / "demo" / "report" / "report.html").exists()
@@ -225,7 +245,7 @@ RUNS: dict[str, Callable[[Installed], None]] = {
     run.__name__.removeprefix("run_"): run
     for run in (
         *(run_data, run_train, run_recipes, run_models, run_ship, run_push, run_predict, run_certify),
-        *(run_attack, run_verify, run_report, run_export, run_audit, run_serve, run_demo),
+        *(run_leaderboard, run_attack, run_verify, run_report, run_export, run_audit, run_cover, run_serve, run_demo),
     )
 }
 
