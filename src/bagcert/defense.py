@@ -16,11 +16,12 @@ from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError
 from bagcert.pictures import Framing, OwnPixels
 from bagcert.pictures.sources import OneFile, Picture, Pictures, frame_pictures, is_one
-from bagcert.program import BATCH_SIZE, Program, find_device, full_batches, versions
+from bagcert.program import BATCH_SIZE, EXACT, Program, find_device, full_batches, versions
 from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
 from bagcert.rules.largest_square import largest_square, squares
 from bagcert.scorers.base import Need, Scorer
 from bagcert.scorers.requirements import check_images, check_names
+from bagcert.scorers.running import Running
 from bagcert.scorers.weights import load_scorer, save_scorer
 from bagcert.shipped import check_shipped
 from bagcert.showing import draw_answer, fingerprints, need_same, one_picture, own_pixels
@@ -52,6 +53,7 @@ class Defense:
     batch_size: int = BATCH_SIZE
     card: Mapping[str, Any] = field(default_factory=dict)  # what is known about a saved network; empty for any other
     name: str = ""  # of the model, or of the class of a network that was handed over
+    running: Running | None = None  # computes its scores by another program than the network's own
 
     def __post_init__(self) -> None:
         check_names(self.classes, self.scorer.classes)
@@ -96,11 +98,22 @@ class Defense:
     def to(self, device: str | torch.device) -> "Defense":
         """The same defense on another device; its network moves there."""
         self.scorer.to(find_device(device))
-        return self._rebuilt(self.rule, self.threat)
+        moved = self._rebuilt(self.rule, self.threat)
+        return moved if self.running is None else moved.by(self.running.name)
 
     def _rebuilt(self, rule: str | Rule, threat: Patch) -> "Defense":
         built = Defense.build(self.scorer, rule, threat, self.classes, self.batch_size, self.card)
-        return replace(built, name=self.name)
+        return replace(built, name=self.name, running=self.running)
+
+    def by(self, program: str) -> "Defense":
+        """The same defense by another program, `exact` or `fast`: other rounding, so other certificates.
+
+        >>> import bagcert
+        >>> bagcert.load("cifar10-small").by("fast").program.dtype
+        'bfloat16'
+        """
+        running = None if program == EXACT else Running(self.scorer, program)
+        return replace(self, running=running, batch_size=running.program.batch if running else BATCH_SIZE)
 
     def noted(self, facts: Mapping[str, Any]) -> "Defense":
         """The same defense with more facts on its card."""
@@ -132,6 +145,8 @@ class Defense:
     @property
     def program(self) -> Program:
         """How this defense computes scores."""
+        if self.running is not None:
+            return self.running.program
         return Program(**{"device": str(self.device), "batch": self.batch_size, **self.scorer.own_program})
 
     @overload
@@ -244,8 +259,9 @@ class Defense:
         check_images(images, self.scorer)
         kind = next((each.dtype for each in self.scorer.parameters() if each.is_floating_point()), images.dtype)
         like = torch.empty(0, dtype=kind, device=self.device)
+        run = self.running.current() if self.running else partial(self.scorer.scores, need=need)
         parts = [
-            self.scorer.scores(batch.contiguous(memory_format=torch.channels_last), need)[:count]
+            run(batch.contiguous(memory_format=torch.channels_last))[:count]
             for batch, count in full_batches(images, self.batch_size, like, fill=not self.scorer.own_batches)
         ]
         scores = torch.cat(parts) if len(parts) > 1 else parts[0]  # with many classes a copy is large
@@ -253,10 +269,15 @@ class Defense:
         return read_scores(scores, self.scorer.step.bounds)
 
 
-def load(name: str | Path, device: str | torch.device | None = None, network: nn.Module | None = None) -> Defense:
+def load(
+    name: str | Path,
+    device: str | torch.device | None = None,
+    network: nn.Module | None = None,
+    program: str = EXACT,
+) -> Defense:
     """A shipped model, a folder, or `hf-hub:owner/name@revision`, as a defense with the rule and threat on its card.
 
-    It is on the CPU unless a `device` is named. Which commit of the Hub it is stands in its `name`.
+    On the CPU unless a `device` is named, by the program `exact` unless `fast` is. `name` has the commit of the Hub.
 
     A defense of your own network is loaded with that `network`, which gets the stored weights: a card never makes
     Python import or run anything.
@@ -272,7 +293,7 @@ def load(name: str | Path, device: str | torch.device | None = None, network: nn
     scorer.to(find_device(device))
     try:
         built = Defense.build(scorer, found["rule"], found["patch"], found["classes"], card=found)
-        return replace(built, name=model_name(name, folder))
+        return replace(built, name=model_name(name, folder)).by(program)
     except (KeyError, TypeError) as error:
         raise UsageError(
             f"Rule, patch or classes in config.json are missing or wrong ({error}). Copy the model again."

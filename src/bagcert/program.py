@@ -8,7 +8,9 @@ import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import RLock
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +36,7 @@ class Program:
     batch: int = BATCH_SIZE
     tf32: bool = False  # on a GPU: convolutions in TF32, which a defense never uses
     cudnn: bool = False  # on a GPU: float32 convolutions by cuDNN, which a defense never uses
+    folded: bool = False  # every batch norm is inside the convolution before it
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -42,6 +45,8 @@ class Program:
             raise unknown_name("dtype", self.dtype, DTYPES)
         if self.backend == "onnx" and (self.compiled or self.dtype != "float32"):
             raise UsageError("Backend onnx runs in float32 and is not compiled. Leave out --dtype and --compile.")
+        if self.backend == "onnx" and self.folded:
+            raise UsageError("Backend onnx runs a graph of its own, which no program of ours replaces. Leave one out.")
         if self.tf32 and not self.on_gpu:
             raise UsageError(f"TF32 needs a GPU, but the device is {self.device}. Leave out --tf32.")
         if self.cudnn and (self.tf32 or not self.full_on_gpu):
@@ -65,6 +70,7 @@ class Program:
         words = [self.backend, torch.device(self.device).type, self.dtype]
         if self.backend == "torch":
             words += ["compiled" if self.compiled else "eager", "channels_last" if self.channels_last else "NCHW"]
+        words += ["folded batch norm"] if self.folded else []
         words += ["TF32"] if self.tf32 else []
         # A description on a GPU that does not say this means that cuDNN was on.
         words += ["without cuDNN"] if self.full_on_gpu and not (self.tf32 or self.cudnn) else []
@@ -72,7 +78,9 @@ class Program:
 
     def describe(self) -> dict[str, object]:
         """The provenance of scores: what rows and cards say about the program."""
-        return {"versions": versions(), "device": device_name(torch.device(self.device)), "arithmetic": str(self)}
+        known = {"instructions": bfloat16_instructions()} if self.reduced and not self.on_gpu else {}
+        device = device_name(torch.device(self.device))
+        return {"versions": versions(), "device": device, "arithmetic": str(self), **known}
 
     def candidates(self) -> "list[Program]":
         """The same program with one or more settings on the safe side: what may cure a violation."""
@@ -83,6 +91,25 @@ class Program:
             found += [replace(fixed, channels_last=True, compiled=False)]
         found += [replace(fixed, tf32=False, cudnn=False)]
         return [program for program in dict.fromkeys(found) if program != self]
+
+
+EXACT, FAST = "exact", "fast"
+# What users choose by name, for each kind of device: the settings of `Program` that differ from the usual ones.
+# A GPU needs large batches and no gaps between its kernels; on a CPU compiling would take longer than most jobs.
+PROGRAMS: dict[str, dict[str, dict[str, Any]]] = {
+    EXACT: {"cpu": {}, "cuda": {}},
+    FAST: {
+        "cpu": {"dtype": "bfloat16", "folded": True},
+        "cuda": {"dtype": "bfloat16", "folded": True, "compiled": True, "batch": 512},
+    },
+}
+
+
+def find_program(name: str, device: str | torch.device) -> Program:
+    """The program of that name on this device."""
+    if name not in PROGRAMS:
+        raise unknown_name("program", name, PROGRAMS)
+    return Program(device=str(device), **PROGRAMS[name][torch.device(device).type])
 
 
 def full_batches(
@@ -149,6 +176,15 @@ def find_device(asked: str | torch.device | None, usual: torch.device | None = N
 
 def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU ({platform.machine()})"
+
+
+BFLOAT16 = ("amx_bf16", "avx512_bf16", "svebf16", "bf16")  # what Linux calls them, the fastest first
+
+
+def bfloat16_instructions(about: Path = Path("/proc/cpuinfo")) -> str:
+    """By which instructions this processor multiplies bfloat16, since others round differently."""
+    flags = set(about.read_text(encoding="utf-8").split()) if about.is_file() else set()
+    return next((name for name in BFLOAT16 if name in flags), "none that is known")
 
 
 def versions() -> dict[str, str]:

@@ -11,7 +11,7 @@ from bagcert.attacks import attack
 from bagcert.attacks.placements import Placements
 from bagcert.audit import Audit, audit
 from bagcert.audit.audit import band
-from bagcert.audit.backends import arithmetic, prepare
+from bagcert.audit.backends import prepare
 from bagcert.audit.checks import REPEATS, Difference, behavior
 from bagcert.audit.patches import QUICK, adversarial
 from bagcert.audit.report import to_object
@@ -20,6 +20,7 @@ from bagcert.errors import UsageError
 from bagcert.program import Program
 from bagcert.scorers import Scorer
 from bagcert.scorers.ablation import AblationConfig
+from bagcert.scorers.running import arithmetic
 from bagcert.scorers.steps import score_step
 from tests.audit.leaks import leaking
 from tests.cli.calling import call

@@ -10,7 +10,6 @@ from PIL import Image
 
 from bagcert.defense import Defense
 from bagcert.pictures import Pixels
-from bagcert.program import Program
 from bagcert.server.app import build_app
 from bagcert.server.limits import Limits
 from bagcert.server.model import Model
@@ -24,7 +23,7 @@ LIMITS = Limits(body_bytes=2**20, files=24, pixels=2**18, side=2**10)
 
 def small_model(defense: Defense | None = None, backend: str = "torch") -> Model:
     served = defense or small_defense("logits", "two-mask")
-    return Model("small", served, Program(backend, batch=served.batch_size), INFO)
+    return Model("small", served, backend, INFO)
 
 
 def small_client(model: Model, limits: Limits = LIMITS, token: str | None = None) -> TestClient:

@@ -7,10 +7,10 @@ import torch
 from bagcert.answers import Answer
 from bagcert.certify import certified_size
 from bagcert.errors import UsageError
-from bagcert.program import Program
-from bagcert.server.model import Model, to_images
+from bagcert.server.model import facing, to_images
+from bagcert.threats import parse_threat
 from tests.onnx.conftest import NAMES, small_defense
-from tests.server.conftest import INFO, photos, small_model
+from tests.server.conftest import photos, small_model
 
 KINDS = [
     ("logits", "two-mask"),
@@ -90,9 +90,15 @@ def test_onnxruntime_scores_are_served_with_the_same_rule() -> None:
     assert str(model.program) == "onnx, cpu, float32, batches of 16"
 
 
-def test_programs_that_are_not_audited_are_rejected() -> None:
-    with pytest.raises(UsageError, match=r"The program has batch size 0\. Use 16, as the model was audited"):
-        Model("small", small_defense("logits", "two-mask"), Program(batch=0), INFO)
+def test_a_program_is_served_as_it_certifies() -> None:
+    model = small_model(small_defense("logits", "two-mask").by("fast"))
+    assert str(model.program) == "torch, cpu, bfloat16, eager, channels_last, folded batch norm, batches of 16"
+    for each, found in zip(photos(), model.answer(photos()), strict=True):
+        assert found.lead == int(model.defense.certify(to_images([each])).lead)  # type: ignore[arg-type]
+    smaller = facing(model.defense, parse_threat("2x2", model.image_size))
+    assert torch.equal(smaller.scores(to_images(photos())).values, model.scores(to_images(photos())).values)
+    with pytest.raises(UsageError, match=r"Program fast runs by torch alone\. Leave out --program or --backend\."):
+        small_model(model.defense, backend="onnx")
 
 
 def test_networks_of_any_number_of_channels_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

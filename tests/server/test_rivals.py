@@ -6,7 +6,6 @@ from torch import nn
 
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
-from bagcert.program import Program
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.base import NetworkConfig
 from bagcert.scorers.cleanser import CleanserConfig
@@ -60,4 +59,4 @@ def test_views_are_served_by_torch_only() -> None:
     with pytest.raises(
         UsageError, match="Backend onnx needs a network that scores in one pass, but this one scores views"
     ):
-        Model("views", built("cleanser"), Program("onnx", batch=4), INFO)
+        Model("views", built("cleanser"), "onnx", INFO)

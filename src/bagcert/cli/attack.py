@@ -11,19 +11,17 @@ from rich.table import Table
 
 from bagcert.attacks import AttackSettings
 from bagcert.cli.output import continued, counted, report_unsound, rows_path
-from bagcert.cli.own_network import OwnNetwork, own_network
+from bagcert.cli.own_network import ModelArgument, OwnNetwork, ProgramOption, own_network
 from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.defense import load
-from bagcert.program import find_device, usual_device
+from bagcert.program import EXACT, find_device, usual_device
 from bagcert.rows.attacked import AttackRows, attack_header, read_attack_rows, write_attack_rows
 from bagcert.rows.header import describe, fitting_dataset
 from bagcert.rows.resume import usual_path
 
 
 def attack(
-    model: Annotated[
-        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
-    ],
+    model: ModelArgument,
     patch: PatchOption = None,
     masks: MasksOption = None,
     rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
@@ -53,11 +51,13 @@ def attack(
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
+    program: ProgramOption = EXACT,
     network: OwnNetwork = None,
 ) -> None:
     begun = time.monotonic()
     settings = AttackSettings(steps, step_size, restarts, places, sweep, paper_place, fixed_target, seed)
-    defense = against(load(model, find_device(device, usual_device()), own_network(network)), patch, masks, rule)
+    loaded = load(model, find_device(device, usual_device()), own_network(network), program)
+    defense = against(loaded, patch, masks, rule)
     dataset = fitting_dataset(data, defense, data_dir)
     source = dataset.split(split)
     header = {**describe(model, defense, dataset, split), "images": min(limit or len(source), len(source))}

@@ -11,21 +11,21 @@ from rich.table import Table
 
 from bagcert.audit import audit as audit_program
 from bagcert.audit.report import to_object, to_page
-from bagcert.cli.own_network import OwnNetwork, own_network
+from bagcert.cli.own_network import ModelArgument, OwnNetwork, ProgramOption, own_network
 from bagcert.defense import load
+from bagcert.errors import UsageError
 from bagcert.files import write_atomically
-from bagcert.program import Program, device_name, versions
+from bagcert.program import EXACT, Program, device_name, versions
 from bagcert.rows.header import fitting_dataset
 
 
 def audit(
-    model: Annotated[
-        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
-    ],
+    model: ModelArgument,
     backend: Annotated[
         str, typer.Option(help="torch, or onnx for the network as `bagcert export` writes it")
     ] = "torch",
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N")] = "cpu",
+    program: ProgramOption = EXACT,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
     compiled: Annotated[bool, typer.Option("--compile", help="run the network by torch.compile")] = False,
     tf32: Annotated[bool, typer.Option("--tf32", help="on a GPU: convolutions in TF32, which no proof uses")] = False,
@@ -44,9 +44,12 @@ def audit(
     clean = next(source.batches(images, "cpu")).images
     # An exported graph takes batches as they come; torch runs batches of the defense's size.
     batch = 0 if backend == "onnx" else defense.batch_size
-    program = Program(backend, device, dtype, compiled, batch=batch, tf32=tf32, cudnn=cudnn)
+    asked = Program(backend, device, dtype, compiled, batch=batch, tf32=tf32, cudnn=cudnn)
+    if program != EXACT and asked != Program(device=device):
+        raise UsageError(f"The program {program} sets backend, dtype and all else by itself. Leave out either.")
+    audited = asked if program == EXACT else defense.by(program).program
     with Console(stderr=True).status("auditing") as status:
-        found = audit_program(defense, clean, program, lambda name: status.update(f"auditing: {name} is done"))
+        found = audit_program(defense, clean, audited, lambda name: status.update(f"auditing: {name} is done"))
     about = {
         "model": model,
         "patch": str(defense.threat),

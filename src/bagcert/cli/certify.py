@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from bagcert.cli.output import continued, counted, rows_path, show_certified
-from bagcert.cli.own_network import OwnNetwork, own_network
+from bagcert.cli.own_network import ModelArgument, OwnNetwork, ProgramOption, own_network
 from bagcert.cli.threats import ALERTS
 from bagcert.data import Source
 from bagcert.defense import Defense, load
 from bagcert.distributed import joined_world
-from bagcert.program import find_device
+from bagcert.program import EXACT, find_device
 from bagcert.rows.certified import Rows, read_rows, summary
 from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe, fitting_dataset
@@ -26,9 +26,7 @@ from bagcert.threats.masks_file import read_masks
 
 
 def certify(
-    model: Annotated[
-        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
-    ],
+    model: ModelArgument,
     data: Annotated[str | None, typer.Option(help="data set or folder; default: the model's training data")] = None,
     split: Annotated[str, typer.Option(help="train, validation, train+validation or test")] = "test",
     patch: Annotated[
@@ -62,11 +60,12 @@ def certify(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of a table")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
+    program: ProgramOption = EXACT,
     network: OwnNetwork = None,
 ) -> None:
     begun = time.monotonic()
     with joined_world() as world:
-        defense = load(model, find_device(device, world.device), own_network(network))
+        defense = load(model, find_device(device, world.device), own_network(network), program)
         dataset = fitting_dataset(data, defense, data_dir)
         source = dataset.split(split)
         sets = [read_masks(path, defense.threat.image_size) for path in masks or []]

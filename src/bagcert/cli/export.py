@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bagcert.cli.own_network import OwnNetwork, own_network
+from bagcert.cli.own_network import ModelArgument, OwnNetwork, own_network
 from bagcert.cli.threats import MasksOption, PatchOption, against
 from bagcert.defense import load
 from bagcert.errors import UsageError
@@ -16,9 +16,7 @@ from bagcert.program import versions
 
 
 def export(
-    model: Annotated[
-        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
-    ],
+    model: ModelArgument,
     out: Annotated[Path, typer.Option(help="file for the graph, ending in .onnx")],
     patch: PatchOption = None,
     masks: MasksOption = None,

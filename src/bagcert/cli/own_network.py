@@ -1,4 +1,5 @@
-"""Which model: a shipped one, a folder, one of the Hub; and `--network`, the caller's own, which no card may name."""
+"""Which model: a shipped one, a folder, one of the Hub; `--network`, the caller's own, which no card may name; and
+`--program`, by which it runs."""
 
 import sys
 from importlib import import_module
@@ -9,6 +10,7 @@ from torch import nn
 
 from bagcert.errors import UsageError, first_line
 from bagcert.pictures import Framing
+from bagcert.program import PROGRAMS
 
 ModelArgument = Annotated[
     str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
@@ -20,6 +22,9 @@ OwnNetwork = Annotated[
         metavar="MODULE:FUNCTION",
         help="for a network of your own: the function that returns it, or timm:NAME",
     ),
+]
+ProgramOption = Annotated[
+    str, typer.Option("--program", help=f"how scores are computed: {' or '.join(PROGRAMS)}; each has its own proofs")
 ]
 
 

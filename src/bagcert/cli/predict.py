@@ -22,14 +22,14 @@ from rich.table import Table
 
 from bagcert.answers import Answer
 from bagcert.cli.output import counted
-from bagcert.cli.own_network import OwnNetwork, own_network
+from bagcert.cli.own_network import ModelArgument, OwnNetwork, ProgramOption, own_network
 from bagcert.cli.threats import FalseAlertsOption, MasksOption, PatchOption, against
 from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
 from bagcert.pictures.reading import ENDINGS, read_file
 from bagcert.pictures.sources import frame_one
-from bagcert.program import find_device, usual_device
+from bagcert.program import EXACT, find_device, usual_device
 from bagcert.showing import draw_answer
 
 STDIN = "-"
@@ -44,9 +44,7 @@ COLUMNS = (
 
 
 def predict(
-    model: Annotated[
-        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
-    ],
+    model: ModelArgument,
     pictures: Annotated[
         list[str],
         typer.Argument(metavar="PICTURE...", help="files, folders or patterns like '*.jpg'; -: standard input"),
@@ -65,12 +63,13 @@ def predict(
         ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one")] = None,
+    program: ProgramOption = EXACT,
     network: OwnNetwork = None,
 ) -> None:
     if as_json and as_csv:
         raise UsageError("Choose --json or --csv, not both.")
     found = expand(pictures)
-    loaded = load(model, find_device(device, usual_device()), own_network(network))
+    loaded = load(model, find_device(device, usual_device()), own_network(network), program)
     defense = against(loaded, patch, masks, rule, false_alerts)
     drawings = None if picture is None else drawing_paths(picture, found)
     lines = []

@@ -11,14 +11,14 @@ import torch
 import typer
 from torch import Tensor
 
-from bagcert.cli.own_network import OwnNetwork, own_network
+from bagcert.cli.own_network import ModelArgument, OwnNetwork, ProgramOption, own_network
 from bagcert.cli.threats import FalseAlertsOption, MasksOption, PatchOption, against
 from bagcert.data import FolderSettings, cifar10, load_dataset
 from bagcert.data.base import data_folder
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.pictures import Framing
-from bagcert.program import Program, versions
+from bagcert.program import EXACT, versions
 from bagcert.rows.header import own_data
 from bagcert.server import need_serving
 
@@ -36,9 +36,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def serve(
-    model: Annotated[
-        str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
-    ],
+    model: ModelArgument,
     host: Annotated[
         str, typer.Option(help="address to listen on; 0.0.0.0: all addresses of this machine")
     ] = "127.0.0.1",
@@ -59,6 +57,7 @@ def serve(
     ] = "torch",
     threads: Annotated[int | None, typer.Option(help="threads of the model; default: one per core", min=1)] = None,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets, for samples")] = None,
+    program: ProgramOption = EXACT,
     network: OwnNetwork = None,
 ) -> None:
     need_serving()
@@ -78,10 +77,11 @@ def serve(
     if threads is not None:
         torch.set_num_threads(threads)
     with listen(host, port) as listening:  # first: connections wait while the model loads, instead of being refused
-        defense = against(load(model, network=own_network(network)), patch, masks, rule, false_alerts)
+        loaded = load(model, network=own_network(network), program=program)
+        defense = against(loaded, patch, masks, rule, false_alerts)
         defense.check()
         about = {"weights_sha256": str(defense.card["weights_sha256"]), "version": versions()["bagcert"]}
-        served = Model(Path(model).name, defense, Program(backend, batch=defense.batch_size), about)
+        served = Model(Path(model).name, defense, backend, about)
         samples = sample_pictures(own_data(defense), served, data_dir)
         app = build_app(served, samples, token=token, hosts=[host, *(allow_host or ())])
         protocol = with_header_timeout(Limits().body_seconds)

@@ -93,6 +93,10 @@ class Scorer(nn.Module, ABC):
         """What `scores` returns, for a network known to be in evaluation mode."""
         return self.step.fixed(self.logits(images))
 
+    def folded(self) -> "Scorer":
+        """A copy with every batch norm inside the convolution before it: the same scores, but for rounding."""
+        raise UsageError("This network cannot be folded, so it has no faster program. Use the program exact.")
+
     def facing(self, threat: Threat, views: bool = True) -> "Scorer":
         """The network to use against that threat: itself, unless what it looks at depends on the threat.
 

@@ -11,6 +11,7 @@ from bagcert.config import Key
 from bagcert.errors import UsageError
 from bagcert.scorers.base import WIDEST, BuiltScorer, Channels, Classes, NetworkConfig, Scorer
 from bagcert.scorers.ensemble import EnsembleConfig
+from bagcert.scorers.folding import fold
 from bagcert.scorers.residual import CIFAR_KERNELS, ResidualConfig, ResidualScorer
 from bagcert.tensors import Images
 from bagcert.threats import Footprint
@@ -88,6 +89,9 @@ class MixedScorer(BuiltScorer):
     @property
     def passes(self) -> int:
         return self.parts[0].passes
+
+    def folded(self) -> "MixedScorer":
+        return fold(self)
 
     def reach(self) -> dict[str, Any]:
         return {"maps": [part.reach() for part in self.parts]}

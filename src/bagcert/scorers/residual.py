@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bagcert.config import Key
 from bagcert.errors import UsageError
 from bagcert.scorers.base import WIDEST, BuiltScorer, Channels, Classes, NetworkConfig, Normalize, Step, conv_norm
+from bagcert.scorers.folding import fold
 from bagcert.scorers.footprint_table import layer_table
 from bagcert.scorers.steps import score_step
 from bagcert.tensors import Images
@@ -162,6 +163,9 @@ class ResidualScorer(BuiltScorer):
     @property
     def croppable(self) -> bool:  # type: ignore[override]
         return set(self.config.block_strides) == {1}
+
+    def folded(self) -> "ResidualScorer":
+        return fold(self)
 
     def reach(self) -> dict[str, Any]:
         return {"layers": layer_table(self.layers)}

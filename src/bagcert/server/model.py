@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -35,25 +36,24 @@ class FramedPicture(NamedTuple):
 
 
 class Model:
-    """A defense and the program that computes its scores.
+    """A defense and the backend that computes its scores.
 
-    By default the program is the defense's own: torch, channels_last, batches of exactly `defense.batch_size`, which
-    passes `bagcert audit`. An answer is then bit for bit that of `Defense.certify`. With backend onnx, onnxruntime runs
-    the network, in batches of the same size, and the same rule is applied to its scores.
+    By torch, the program is the defense's own, and an answer is bit for bit that of `Defense.certify`. With backend
+    onnx, onnxruntime runs the network, in batches of the same size, and the same rule is applied to its scores.
     """
 
-    def __init__(self, name: str, defense: Defense, program: Program, info: dict[str, str]) -> None:
+    def __init__(self, name: str, defense: Defense, backend: str, info: dict[str, str]) -> None:
         if defense.scorer.channels is None:
             raise UsageError("Only a trained model can be served. Serve a model by its name.")
-        if program.batch != defense.batch_size:
-            raise UsageError(
-                f"The program has batch size {program.batch}. Use {defense.batch_size}, as the model was audited."
-            )
-        self.name, self.defense, self.program, self.info = name, defense, program, info
+        if backend != "torch" and defense.running is not None:
+            raise UsageError(f"Program {defense.running.name} runs by torch alone. Leave out --program or --backend.")
+        self.name, self.defense, self.info = name, defense, info
+        self.program = defense.program if backend == "torch" else Program(backend, batch=defense.batch_size)
         self.channels = defense.scorer.channels
         self.image_size: Size = defense.scorer.footprint.image_size
         self.score_numbers = len(defense.classes) * math.prod(defense.scorer.footprint.grid)  # in one map
-        self.scores = defense.scores if program.backend == "torch" else onnx_scores(defense, program, self.channels)
+        by_onnx = self.program.backend == "onnx"
+        self.scores = onnx_scores(defense, self.program, self.channels) if by_onnx else defense.scores
 
     def frame(self, picture: Image.Image) -> FramedPicture:
         """An upright picture as the network's input."""
@@ -67,7 +67,7 @@ class Model:
 def facing(defense: Defense, threat: Threat) -> Defense:
     """The same network, rule and masks, certifying a smaller threat: `Defense.against` would make other masks."""
     regions = defense.scorer.footprint.regions(threat).maximal()
-    return Defense(defense.scorer, defense.rule, threat, regions, defense.classes, defense.batch_size)
+    return replace(defense, threat=threat, regions=regions)
 
 
 def to_images(pictures: Sequence[Pixels]) -> Images:
