@@ -28,7 +28,7 @@ MODULES = {
     "hub": {"errors", "scorers", "version"},
     "stored_models": {"errors", "hub", "scorers"},
     "publishing": {"errors", "files", "hub", "scorers", "stored_models"},
-    "zoo": {"files", "scorers", "stored_models"},
+    "zoo": {"files", "program", "scorers", "stored_models"},
     "defense": {
         "answers",
         "errors",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bagcert.files import read_json
+from bagcert.program import EXACT
 from bagcert.scorers.weights import WEIGHTS, outline, read_card, read_scorer_table
 from bagcert.stored_models import shipped_models
 
@@ -25,6 +26,14 @@ class Speed:
 
 
 @dataclass(frozen=True)
+class ByProgram:
+    """A model by one program: its time, and accuracies as in `Entry`."""
+
+    speed: Speed | None
+    recovery: Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
 class Entry:
     """One model. Accuracies are shares of the test set, clean and certified, by patch."""
 
@@ -36,6 +45,7 @@ class Entry:
     detection: Mapping[str, tuple[float, float]]  # every alert counts as an error; empty: not measured
     cpu: Speed | None
     gpu: Speed | None
+    programs: Mapping[str, ByProgram]  # by name, on a CPU
 
     @property
     def rule(self) -> str:
@@ -71,18 +81,30 @@ def entry(name: str, folder: Path, measured: Mapping[str, Any]) -> Entry:
     card = read_card(folder)
     known = measured if measured.get("weights_sha256") == card["weights_sha256"] else {}
     parameters = count_parameters(card)
-    plain = Entry(name, card, parameters, (folder / WEIGHTS).stat().st_size, {}, {}, None, None)
+    plain = Entry(name, card, parameters, (folder / WEIGHTS).stat().st_size, {}, {}, None, None, {})
     own = (row for row in card.get("test", []) if row["rule"] == plain.rule)
+    recovery = {row["patch"]: (row["clean"], row["certified"]) for row in own}
+    cpu = Speed(**known["cpu"]) if "cpu" in known else None
     return Entry(
         name=name,
         card=card,
         parameters=parameters,
         size=plain.size,
-        recovery={row["patch"]: (row["clean"], row["certified"]) for row in own},
-        detection={patch: (row["clean"], row["certified"]) for patch, row in known.get("detection", {}).items()},
-        cpu=Speed(**known["cpu"]) if "cpu" in known else None,
+        recovery=recovery,
+        detection=shares(known.get("detection", {})),
+        cpu=cpu,
         gpu=Speed(**known["gpu"]) if "gpu" in known else None,
+        programs={EXACT: ByProgram(cpu, recovery)}
+        | {
+            program: ByProgram(Speed(**found["cpu"]) if "cpu" in found else None, shares(found["recovery"]))
+            for program, found in known.get("programs", {}).items()
+        },
     )
+
+
+def shares(stored: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Clean and certified accuracy, by patch."""
+    return {patch: (row["clean"], row["certified"]) for patch, row in stored.items()}
 
 
 def count_parameters(card: Mapping[str, Any]) -> int:
@@ -97,8 +119,8 @@ def by_key(entries: list[Entry], key: str) -> list[Entry]:
     return known + [each for each in entries if value(each) is None]
 
 
-def share(shares: Mapping[str, tuple[float, float]], patch: str, which: int) -> float | None:
-    return shares[patch][which] if patch in shares else None
+def share(found: Mapping[str, tuple[float, float]], patch: str, which: int) -> float | None:
+    return found[patch][which] if patch in found else None
 
 
 # What the models can be sorted by: the value, and whether more is better. Accuracies are against the model's own patch.
@@ -114,13 +136,14 @@ KEYS: dict[str, tuple[Any, bool]] = {
     "minutes": (lambda each: each.minutes, False),
 }
 PROOF_HEADS = ("model", "clean %", *PATCHES)
+PROGRAM_HEADS = ("model", "program", "CPU ms", "clean %", "certified %")
 COST_HEADS = ("model", "input", "parameters", "MB", "CPU ms", "GPU ms", "minutes", "data", "licence")
 
 
 def proof_cells(each: Entry) -> tuple[str, ...]:
     """Clean accuracy against the model's own patch; certified by recovery / by detection against each patch."""
-    shares = (each.recovery, each.detection)
-    both = (" / ".join(percent(share(found, patch, 1)) for found in shares) for patch in PATCHES)
+    ways = (each.recovery, each.detection)
+    both = (" / ".join(percent(share(found, patch, 1)) for found in ways) for patch in PATCHES)
     return (each.name, percent(share(each.recovery, each.patch, 0)), *both)
 
 
@@ -133,6 +156,17 @@ def cost_cells(each: Entry) -> tuple[str, ...]:
         str(each.card.get("data", {}).get("name", DASH)),
         str(each.card.get("license", DASH)),
     )
+
+
+def program_cells(each: Entry) -> list[tuple[str, ...]]:
+    """A row for each program: time on a CPU, and accuracies against the model's own patch."""
+    return [
+        (
+            *(each.name, name, DASH if found.speed is None else f"{found.speed.ms_per_image:.3g}"),
+            *(percent(share(found.recovery, each.patch, which)) for which in (0, 1)),
+        )
+        for name, found in each.programs.items()
+    ]
 
 
 def percent(found: float | None) -> str:

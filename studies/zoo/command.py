@@ -3,8 +3,9 @@
     python -m studies zoo measure   (milliseconds per image of every shipped model on this device; a minute on a CPU)
     python -m studies zoo page      (docs/models.md, docs/figures/zoo.svg, src/bagcert/models/measured.json)
 
-Times are those of network and rule in float32, as certificates need it: on a CPU the processor time of one thread, on a
-GPU the time by the clock in batches of 500. Detection comes from `python -m studies detection measure`.
+Times are those of network and rule by each program: on a CPU the processor time of one thread, on a GPU the time by
+the clock. Detection comes from `python -m studies detection measure`; accuracies of other programs than `exact` from
+rows in studies/results/programs/, made by `bagcert certify MODEL --program NAME`.
 """
 
 from dataclasses import asdict
@@ -13,16 +14,20 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from torch import Tensor
 
 from bagcert.defense import Defense, load
 from bagcert.files import read_json, write_atomically, write_json
-from bagcert.program import usual_device
+from bagcert.program import EXACT, PROGRAMS, find_program, usual_device
+from bagcert.rows.certified import read_rows, summary
 from bagcert.rows.prover import one_thread
 from bagcert.stored_models import card, shipped_models
 from bagcert.zoo import (
     COST_HEADS,
+    DASH,
     MEASURED,
     PATCHES,
+    PROGRAM_HEADS,
     PROOF_HEADS,
     RECOVERY,
     Entry,
@@ -30,6 +35,7 @@ from bagcert.zoo import (
     cost_cells,
     count_parameters,
     percent,
+    program_cells,
     proof_cells,
     share,
     zoo,
@@ -40,7 +46,7 @@ from studies.common.timing import measured
 from studies.detection.command import FOLDER as DETECTION
 from studies.zoo.figure import draw_zoo, drawn_numbers
 
-FOLDER = RESULTS / "zoo"
+FOLDER, BY_PROGRAM = RESULTS / "zoo", RESULTS / "programs"
 PAGE, FIGURE = ROOT / "docs" / "models.md", ROOT / "docs" / "figures" / "zoo.svg"
 MODELS = ROOT / "src" / "bagcert" / "models"
 PATCH = "5x5"
@@ -63,15 +69,28 @@ def measure(
             defense = Defense.build(shipped.scorer, rule, PATCH, shipped.classes, BATCH[kind])
             shape = (IMAGES[kind], shipped.scorer.channels or 3, *shipped.threat.image_size)
             pixels = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(device)
-            row = measured(model, defense, pixels, repeats)
-            per_image = 1000 * (row["network_seconds"] + row["rule_seconds"]) / len(pixels)
-            found[model] = {"weights_sha256": card(model)["weights_sha256"], "ms_per_image": round(per_image, 4)}
-            print(model, found[model]["ms_per_image"], flush=True)
-    facts = {"precision": "float32", "images": IMAGES[kind], "batch": BATCH[kind], "patch": PATCH}
-    write_results(out / f"{kind}.json", {**head, **facts}, {"models": found})
+            times = {name: per_image(program_of(defense, name), pixels, repeats) for name in PROGRAMS}
+            found[model] = {"weights_sha256": card(model)["weights_sha256"], "ms_per_image": times}
+            print(model, times, flush=True)
+    programs = {name: find_program(name, device).describe() for name in PROGRAMS}
+    arithmetic = {name: str(each["arithmetic"]) for name, each in programs.items()}
+    facts = {"images": IMAGES[kind], "patch": PATCH, "programs": arithmetic}
+    known = {key: value for each in programs.values() for key, value in each.items() if key == "instructions"}
+    write_results(out / f"{kind}.json", {**head, **facts, **known}, {"models": found})
 
 
-def speeds() -> dict[str, dict[str, Speed]]:
+def program_of(defense: Defense, name: str) -> Defense:
+    """The defense by that program; the program exact keeps its batches, which on a GPU are larger than usual here."""
+    return defense if name == EXACT else defense.by(name)
+
+
+def per_image(defense: Defense, pixels: Tensor, repeats: int) -> float:
+    """Milliseconds of network and rule."""
+    row = measured("", defense, pixels, repeats)
+    return round(1000 * float(row["network_seconds"] + row["rule_seconds"]) / len(pixels), 4)
+
+
+def speeds(program: str = EXACT) -> dict[str, dict[str, Speed]]:
     """By kind of device and model, as far as they were measured with the weights that are shipped."""
     found: dict[str, dict[str, Speed]] = {"cpu": {}, "gpu": {}}
     for kind, name in (("cpu", "cpu"), ("gpu", "cuda")):
@@ -79,10 +98,10 @@ def speeds() -> dict[str, dict[str, Speed]]:
         stored = read_json(path) if path.is_file() else {"models": {}}
         for model, row in stored["models"].items():
             if row["weights_sha256"] == card(model)["weights_sha256"]:
-                device = f"{stored['device']}, {stored['precision']}, batches of {stored['batch']}"
+                device = f"{stored['device']}; {stored['programs'][program]}"
                 device += ", processor time of one thread" if kind == "cpu" else ""
-                found[kind][model] = Speed(row["ms_per_image"], device, stored["command"])
-    if not found["gpu"]:  # the table of the reproduction has them in the precision of training
+                found[kind][model] = Speed(row["ms_per_image"][program], device, stored["command"])
+    if not found["gpu"] and program == EXACT:  # the table of the reproduction has them in the precision of training
         stored = read_json(BENCHMARKS / "table1.json")
         device = f"{stored['device']}, {stored['precision']}, batches of 500"
         for row in stored["networks"]:
@@ -106,6 +125,30 @@ def detection(model: str) -> dict[str, dict[str, float]]:
     }
 
 
+def recovery(model: str, program: str) -> dict[str, dict[str, float]]:
+    """Clean and certified accuracy by patch, from stored rows of that program; empty unless of these weights."""
+    path = BY_PROGRAM / f"{model}-{program}.jsonl.gz"
+    if not path.exists():
+        return {}
+    rows = read_rows(path)
+    if rows.header["weights_sha256"] != card(model)["weights_sha256"] or len(rows.labels) != TEST_IMAGES:
+        return {}
+    return {
+        row["patch"]: {key: row[f"{key}_accuracy"] for key in ("clean", "certified")}
+        for row in summary(rows)
+        if row["rule"] == RECOVERY
+    }
+
+
+def by_program(model: str, program: str) -> dict[str, Any]:
+    """Time on a CPU and accuracies of a program other than the exact one, which the card tells about."""
+    times = speeds(program)["cpu"]
+    return {
+        **({"cpu": asdict(times[model])} if model in times else {}),
+        "recovery": recovery(model, program),
+    }
+
+
 def measurements() -> dict[str, Any]:
     """What `bagcert models` reads, by model."""
     times = speeds()
@@ -114,6 +157,7 @@ def measurements() -> dict[str, Any]:
             "weights_sha256": card(model)["weights_sha256"],
             **{kind: asdict(found[model]) for kind, found in times.items() if model in found},
             "detection": detection(model),
+            "programs": {name: by_program(model, name) for name in PROGRAMS if name != EXACT},
         }
         for model in shipped_models()
     }
@@ -166,6 +210,19 @@ def detection_lines(entries: list[Entry]) -> Lines:
     ]
 
 
+def program_lines(entries: list[Entry]) -> Lines:
+    """Times and accuracies by program, and how much faster each is than the exact one in the same run."""
+    lines: Lines = [(*PROGRAM_HEADS, "faster than exact", "rows")]
+    for each in entries:
+        usual = each.programs[EXACT].speed
+        for row, (name, found) in zip(program_cells(each), each.programs.items(), strict=True):
+            known = usual is not None and found.speed is not None
+            times = f"{usual.ms_per_image / found.speed.ms_per_image:.2f}x" if known else DASH  # type: ignore[union-attr]
+            path = "its card" if name == EXACT else f"`studies/results/programs/{each.name}-{name}.jsonl.gz`"
+            lines.append((f"`{each.name}`", *row[1:], times, path))
+    return lines
+
+
 def speed_lines(entries: list[Entry]) -> Lines:
     lines: Lines = [("model", "ms per image", "device", "command")]
     for each in entries:
@@ -184,6 +241,7 @@ def filled(text: str, entries: list[Entry]) -> str:
         ("results", result_lines(entries)),
         ("detection", detection_lines(entries)),
         ("speed", speed_lines(entries)),
+        ("programs", program_lines(entries)),
     ):
         text = put_table(text, name, lines)
     return text

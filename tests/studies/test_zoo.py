@@ -95,5 +95,8 @@ def test_a_measurement_times_network_and_rule(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(command, "usual_device", lambda: torch.device("cpu"))
     command.measure(1, tmp_path)
     stored = read_json(tmp_path / "cpu.json")
-    assert stored["command"] == "python -m studies zoo measure --repeats 1" and stored["precision"] == "float32"
-    assert stored["models"][str(run)]["ms_per_image"] > 0
+    assert stored["command"] == "python -m studies zoo measure --repeats 1" and stored["programs"].keys() == {
+        "exact",
+        "fast",
+    }
+    assert all(ms > 0 for ms in stored["models"][str(run)]["ms_per_image"].values())

@@ -10,7 +10,18 @@ from rich.table import Table
 from bagcert.cli.output import show_card
 from bagcert.errors import unknown_name
 from bagcert.stored_models import card
-from bagcert.zoo import COST_HEADS, KEYS, PATCHES, PROOF_HEADS, by_key, cost_cells, proof_cells, zoo
+from bagcert.zoo import (
+    COST_HEADS,
+    KEYS,
+    PATCHES,
+    PROGRAM_HEADS,
+    PROOF_HEADS,
+    by_key,
+    cost_cells,
+    program_cells,
+    proof_cells,
+    zoo,
+)
 
 
 def models(
@@ -24,10 +35,15 @@ def models(
         raise unknown_name("order", sort, KEYS)
     found = by_key(zoo(), sort)
     console = Console(soft_wrap=True, highlight=False, width=max(100, get_terminal_size().columns))
-    for heads, cells in ((PROOF_HEADS, proof_cells), (COST_HEADS, cost_cells)):
+    programs = [row for each in found for row in program_cells(each)]
+    for heads, rows in (
+        (PROOF_HEADS, [proof_cells(each) for each in found]),
+        (COST_HEADS, [cost_cells(each) for each in found]),
+        (PROGRAM_HEADS, programs),
+    ):
         table = Table(*heads)
-        for each in found:
-            table.add_row(*cells(each))
+        for row in rows:
+            table.add_row(*row)
         console.print(table)
     rules = ", ".join(dict.fromkeys(each.rule for each in found))
     console.print(
