@@ -12,9 +12,7 @@ The control shows that the attack can win: the same attack on images that are ne
 """
 
 import json
-import time
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,13 +25,13 @@ from bagcert.attacks import AttackSettings
 from bagcert.data import Source, load_dataset
 from bagcert.program import usual_device
 from bagcert.rows.thresholds import choose, find_threshold, read_rate
+from benchmarks.descents import attack_until
 from studies.common.commands import call
 from studies.common.results import BENCHMARKS, provenance, write_results
 
 PATCHES = ("2x2", "5x5", "8x8")
 TWO = ("2*2x2",)  # patches at once, with the threshold for one of them
 RATE = "1%"
-BATCH = 64  # images searched for fitting ones at a time
 
 
 def cases(plain: bagcert.Defense, patches: list[str], two: list[str], validation: Source) -> list[tuple[str, str]]:
@@ -60,33 +58,6 @@ def unprotected(certificate: Certificate) -> Tensor:
     """No alert, and nothing proven."""
     assert certificate.alert is not None
     return ~(certificate.alert | certificate.certified | detectable(certificate))
-
-
-def attacked(
-    defense: bagcert.Defense,
-    source: Source,
-    chosen: Callable[[Certificate], Tensor],
-    runs: int,
-    most: int,
-    settings: AttackSettings,
-) -> dict[str, Any]:
-    """Attack images of one kind until `runs` descents are done, `most` images tried or none left."""
-    begun, done, images, fooled, seen = time.perf_counter(), 0, 0, list[int](), 0
-    each = settings.places * settings.restarts
-    for number, batch in enumerate(source.batches(BATCH, "cpu")):
-        certificate = defense.certify(batch.images, exact=False)
-        wanted = min(-(-(runs - done) // each), most - images)
-        picked = chosen(certificate).cpu().nonzero().flatten()[:wanted]
-        seen += len(batch.images)
-        if len(picked):
-            labels = certificate.predicted.cpu()[picked]
-            result = defense.attack(batch.images[picked], labels, replace(settings, seed=settings.seed + number))
-            done, images = done + result.runs, images + len(picked)
-            fooled += batch.index[picked][(result.attacked.cpu() != labels)].tolist()
-        if done >= runs or images >= most:
-            break
-    seconds = round(time.perf_counter() - begun, 1)
-    return {"images": images, "of": seen, "runs": done, "fooled": fooled, "seconds": seconds}
 
 
 def main(
@@ -124,11 +95,12 @@ def main(
     for place, (threat, rule) in enumerate(wanted):
         defense = plain.against(threat, rule)
         share = -(-(runs - counts["runs"]) // (len(wanted) - place))  # what one case leaves goes to the others
-        safe = attacked(defense, source, detectable, share, len(source), settings)
-        others = attacked(defense, source, unprotected, runs, control, settings) if ":" in rule else None
-        table.append({"patch": threat, "rule": rule, "detectable": safe, "control": others})
+        safe = attack_until(defense, source, detectable, settings, share)
+        others = attack_until(defense, source, unprotected, settings, runs, control) if ":" in rule else None
+        told = {"detectable": safe.to_dict("fooled"), "control": None if others is None else others.to_dict("fooled")}
+        table.append({"patch": threat, "rule": rule, **told})
         print(json.dumps(table[-1]), flush=True)
-        counts = {"runs": counts["runs"] + safe["runs"], "fooled": counts["fooled"] + len(safe["fooled"])}
+        counts = {"runs": counts["runs"] + safe.runs, "fooled": counts["fooled"] + len(safe.changed)}
         path = out or BENCHMARKS / f"alerts-{Path(model).name}.json"
         write_results(path, head, {**counts, "cases": table})  # after each, in case of an interruption
     print(f"{counts['runs']} attacks on detectable images, {counts['fooled']} changed the class without an alert")

@@ -18,7 +18,6 @@ that cost nothing (`benchmarks.million`). It can be stopped and called again, al
 """
 
 import json
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,17 +26,17 @@ import typer
 
 import bagcert
 from bagcert.attacks import AttackSettings
-from bagcert.data import Source, load_dataset
+from bagcert.data import load_dataset
 from bagcert.program import usual_device
 from bagcert.rules import find_rule, rules_for
 from bagcert.scorers.residual import ResidualScorer
+from benchmarks.descents import attack_until
 from benchmarks.million.command import Sitting, run
 from benchmarks.million.plan import SLICES
 from studies.common.commands import call
 from studies.common.results import BENCHMARKS, provenance, write_results
 
 PATCHES = ("2x2", "5x5", "8x8", "1x24", "24x1")
-BATCH = 64  # images searched for certified ones at a time
 
 
 def voting(defense: bagcert.Defense) -> bagcert.Defense:
@@ -67,25 +66,6 @@ def cases(
     return found + [(patch, "votes", votes, rule) for patch in patches for rule in rules_for(views=False)]
 
 
-def count(defense: bagcert.Defense, source: Source, runs: int, settings: AttackSettings) -> dict[str, Any]:
-    """Attack certified images until `runs` descents are done or no images are left."""
-    begun, done, images, flips, seen = time.perf_counter(), 0, 0, [], 0
-    each = settings.places * settings.restarts
-    for number, batch in enumerate(source.batches(BATCH, "cpu")):
-        certificate = defense.certify(batch.images, exact=False)
-        chosen = defense.rule.proven(certificate).cpu().nonzero().flatten()[: -(-(runs - done) // each)]
-        seen += len(batch.images)
-        if len(chosen):
-            wanted = replace(settings, seed=settings.seed + number)
-            result = defense.attack(batch.images[chosen], certificate.predicted.cpu()[chosen], wanted)
-            done, images = done + result.runs, images + len(chosen)
-            flips += batch.index[chosen][result.unsound.cpu()].tolist()
-        if done >= runs:
-            break
-    seconds = round(time.perf_counter() - begun, 1)
-    return {"images": images, "of": seen, "runs": done, "flips": flips, "seconds": seconds}
-
-
 def main(
     model: Annotated[str, typer.Argument(help="a shipped model or a run folder")] = "cifar10-small",
     runs: Annotated[int, typer.Option(help="descents in all", min=1)] = 12_000,
@@ -104,12 +84,12 @@ def main(
     """Attack certified images and count the classes that change."""
     if million:
         sitting = Sitting(store, usual_device(), steps, share, data_dir)
-        found = run(sitting, range(SLICES) if part is None else [part - 1], minutes)
-        counts = f"{found['pictures']:,} attacked pictures, {found['verdicts']:,} verdicts"
-        print(f"{counts}, {len(found['broken'])} broke a proof; {found['units_left']} units left")
+        units = run(sitting, range(SLICES) if part is None else [part - 1], minutes)
+        counts = f"{units['pictures']:,} attacked pictures, {units['verdicts']:,} verdicts"
+        print(f"{counts}, {len(units['broken'])} broke a proof; {units['units_left']} units left")
         head = provenance("benchmarks.soundness", ["--million", "--steps", steps], sitting.device)
-        write_results(out or BENCHMARKS / "million.json", head, found)
-        raise typer.Exit(1 if found["broken"] else 0)
+        write_results(out or BENCHMARKS / "million.json", head, units)
+        raise typer.Exit(1 if units["broken"] else 0)
     plain = bagcert.load(model, usual_device())
     source = load_dataset(plain.card["data"]["name"], data_dir).split("test")
     settings = AttackSettings(steps=steps, places=4, restarts=2)
@@ -117,8 +97,9 @@ def main(
     table: list[dict[str, Any]] = []
     for place, (shape, kind, defense, by) in enumerate(wanted):
         left = runs - sum(row["runs"] for row in table)  # what one case could not use goes to the others
-        row = count(defense.against(shape, by), source, -(-left // (len(wanted) - place)), settings)
-        table.append({"patch": shape, "scores": kind, "rule": by, **row})
+        facing = defense.against(shape, by)
+        found = attack_until(facing, source, facing.rule.proven, settings, -(-left // (len(wanted) - place)))
+        table.append({"patch": shape, "scores": kind, "rule": by, **found.to_dict("flips")})
         print(json.dumps(table[-1]), flush=True)
     flips = sum(len(row["flips"]) for row in table)
     settled = ["--runs", runs, "--steps", steps, *(f"--patch={shape}" for shape in patch or [])]

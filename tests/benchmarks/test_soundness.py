@@ -5,7 +5,8 @@ from bagcert.attacks import AttackSettings
 from bagcert.data import load_dataset
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.residual import ResidualScorer
-from benchmarks.soundness import cases, count
+from benchmarks.descents import attack_until
+from benchmarks.soundness import cases
 from tests.rows.digit_runs import save_digit_run
 
 
@@ -30,5 +31,6 @@ def test_detectable_images_withstand_some_hundred_attacks(tmp_path: Path) -> Non
     plain = bagcert.load(save_digit_run(tmp_path / "run", "logits", "two-mask", bias=0.0))
     ((patch, _, defense, rule),) = cases(plain, ["2x2"], rule="detect")
     settings = AttackSettings(steps=8, step_size=0.3, places=4, restarts=3)
-    found = count(defense.against(patch, rule), load_dataset("digits").split("test"), 300, settings)
-    assert found["runs"] >= 300 and found["flips"] == []
+    facing = defense.against(patch, rule)
+    found = attack_until(facing, load_dataset("digits").split("test"), facing.rule.proven, settings, 300)
+    assert found.runs >= 300 and found.changed == []

@@ -89,7 +89,8 @@ def attack(
     if not wanted.sweep:
         placements = placements.thinned(MOST_PLACES)
     descent = Descent(defense, wanted, clean, regions)
-    attempts = Attempts.ranked(defense, wanted, placements, scores, clean, certificate).of(chosen.nonzero().flatten())
+    ranking = Ranking(defense, wanted, placements, scores, clean, certificate)
+    attempts = ranking.attempts().of(chosen.nonzero().flatten())
     runs = try_all(descent, attempts, placements)
     found = descent.flips
     where = torch.where(found.place[..., None] >= 0, placements.regions.placements[found.place.clamp(min=0)], -1)
@@ -152,28 +153,44 @@ def gains(defense: Attackable, clean: Clean, placements: Placements) -> Tensor:
     return torch.cat(parts)
 
 
-def weakest_of(
-    defense: Attackable,
-    settings: AttackSettings,
-    placements: Placements,
-    scores: IntegerScores,
-    clean: Clean,
-    certificate: Certificate,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """For some images at a time, their weakest placements and the rivals there."""
-    assert certificate.weakest_class is not None
-    steep = gains(defense, clean, placements) if defense.scorer.alike else None
-    size = max(1, LEADS_AT_ONCE // (scores.values.shape[1] * len(placements.regions)))
-    for start in range(0, len(certificate), size):
-        part = slice(start, start + size)
-        some, predicted = scores.part(part), certificate.predicted[part]
-        if settings.paper_place:
-            leads = paper_leads(some, predicted, placements.regions)
-        else:
-            leads = defense.rule.leads(some, predicted, placements.regions, certificate.weakest_class[part])
-        if steep is not None:
-            leads = first_where_steep(leads, steep[part])
-        yield weakest_placements(leads, leads.shape[2] if settings.sweep else settings.places)
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """What decides the order of attacks: the clean images with their scores and proofs, and the placements."""
+
+    defense: Attackable
+    settings: AttackSettings
+    placements: Placements
+    scores: IntegerScores
+    clean: Clean
+    certificate: Certificate
+
+    def weakest(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """For some images at a time, their weakest placements and the rivals there."""
+        assert self.certificate.weakest_class is not None
+        regions, scorer = self.placements.regions, self.defense.scorer
+        steep = gains(self.defense, self.clean, self.placements) if scorer.alike else None
+        size = max(1, LEADS_AT_ONCE // (self.scores.values.shape[1] * len(regions)))
+        for start in range(0, len(self.certificate), size):
+            part = slice(start, start + size)
+            some, predicted = self.scores.part(part), self.certificate.predicted[part]
+            if self.settings.paper_place:
+                leads = paper_leads(some, predicted, regions)
+            else:
+                leads = self.defense.rule.leads(some, predicted, regions, self.certificate.weakest_class[part])
+            if steep is not None:
+                leads = first_where_steep(leads, steep[part])
+            yield weakest_placements(leads, leads.shape[2] if self.settings.sweep else self.settings.places)
+
+    def attempts(self) -> "Attempts":
+        """Every image of the batch, restart after restart, each from the weakest placement on."""
+        place, rival = (torch.cat(parts) for parts in zip(*self.weakest(), strict=True))
+        count, ranks = place.shape
+        places = companions(self.scores, self.certificate.predicted, rival, place, self.placements.regions)
+        image = torch.arange(count, device=place.device).repeat(ranks)
+        restarts = self.settings.restarts
+        restart = torch.arange(restarts, device=place.device).repeat_interleave(count * ranks)
+        together = places.transpose(0, 1).flatten(0, 1).repeat(restarts, 1)
+        return Attempts(image.repeat(restarts), together, rival.T.flatten().repeat(restarts), restart)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,26 +201,6 @@ class Attempts:
     place: Tensor  # int64 [n m]: m patches at once
     rival: Tensor
     restart: Tensor
-
-    @staticmethod
-    def ranked(
-        defense: Attackable,
-        settings: AttackSettings,
-        placements: Placements,
-        scores: IntegerScores,
-        clean: Clean,
-        certificate: Certificate,
-    ) -> "Attempts":
-        """Every image of the batch, restart after restart, each from the weakest placement on."""
-        weakest = weakest_of(defense, settings, placements, scores, clean, certificate)
-        place, rival = (torch.cat(parts) for parts in zip(*weakest, strict=True))
-        count, ranks = place.shape
-        places = companions(scores, certificate.predicted, rival, place, placements.regions)
-        image = torch.arange(count, device=place.device).repeat(ranks)
-        restart = torch.arange(settings.restarts, device=place.device).repeat_interleave(count * ranks)
-        each = (part.repeat(settings.restarts) for part in (image, rival.T.flatten()))
-        image, rival = each
-        return Attempts(image, places.transpose(0, 1).flatten(0, 1).repeat(settings.restarts, 1), rival, restart)
 
     def select(self, kept: Tensor) -> "Attempts":
         return Attempts(self.image[kept], self.place[kept], self.rival[kept], self.restart[kept])
