@@ -10,7 +10,7 @@ from bagcert.zoo import PATCHES, Entry, share
 
 NAME, TITLE = "zoo", "Certified accuracy against cost"
 NOTE = "CIFAR-10 test images, by patch. Filled marks: the class is proven. Open marks: the class, or an alert."
-LEAST, MOST, TICKS = 25, 1600, (50, 200, 800)  # milliseconds
+LEAST, MOST, TICKS = 8, 1600, (10, 50, 200, 800)  # milliseconds
 
 
 def draw_zoo(entries: list[Entry]) -> Picture:
