@@ -98,15 +98,14 @@ class Masked(MaskingRule):
         """LB_ŷ for each image's map [b i j] and each region of the attacker: [b v]."""
         masks = self.masks_for(regions)
         needed_cover(regions, masks)  # refuses a threat larger than the masks
-        attacked = regions.masks()
-        touches = masks.sums(attacked.to(torch.int64)) > 0  # v n
         part, whole = self.share
-        bounds = torch.empty(len(maps) * len(attacked), dtype=torch.int64, device=maps.device)
-        for rows in pieces(len(maps) * len(attacked), masks, maps.device):
-            place = rows % len(attacked)
-            rest = maps[rows // len(attacked)].masked_fill(attacked[place], 0)
+        bounds = torch.empty(len(maps) * len(regions), dtype=torch.int64, device=maps.device)
+        for rows in pieces(len(bounds), masks, maps.device):
+            attacked = regions.masks(rows % len(regions))
+            rest = maps[rows // len(regions)].masked_fill(attacked, 0)
             total, inside = sums(rest)[:, None].long(), masks.sums(rest).long()
             if not always:
-                inside = torch.where(touches[place] | (inside * whole > total * part), inside, 0)
+                touches = masks.sums(attacked.to(torch.int64)) > 0
+                inside = torch.where(touches | (inside * whole > total * part), inside, 0)
             bounds[rows] = total[:, 0] - inside.amax(dim=1).clamp(min=0)
-        return bounds.view(len(maps), len(attacked))
+        return bounds.view(len(maps), len(regions))
