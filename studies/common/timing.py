@@ -23,12 +23,17 @@ def measured(name: str, defense: Defense, images: Tensor, repeats: int) -> dict[
 
 
 def timed(work: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """The shortest of some calls, after a warm-up; on a CPU, processor time instead of wall time."""
-    clock, times = time.process_time if device.type == "cpu" else time.perf_counter, []
-    for _ in range(1 + repeats):
+    """The shortest of some calls, after a warm-up."""
+    return min(times(work, device, 1 + repeats)[1:])
+
+
+def times(work: Callable[[], object], device: torch.device, calls: int) -> list[float]:
+    """The seconds of each call; on a CPU, processor time instead of wall time."""
+    clock, found = time.process_time if device.type == "cpu" else time.perf_counter, []
+    for _ in range(calls):
         begun = clock()
         work()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        times.append(clock() - begun)
-    return min(times[1:])
+        found.append(clock() - begun)
+    return found
