@@ -13,7 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from bagcert.files import read_json, write_json

@@ -17,7 +17,7 @@ FEW = 0.02  # share of votes of all other classes, at most
 
 
 def trained_looking_maps(images: int, classes: int, side: int, device: torch.device) -> Tensor:
-    """0/1 votes [b k i j], int8. The first class wins and the first ten are the strongest, so fewer classes are a slice."""
+    """0/1 votes [b k i j], int8. The first ten classes are the strongest, so fewer classes are a slice."""
     maps = torch.empty(images, classes, side, side, dtype=torch.int8, device=device)
     for number, image in enumerate(maps):
         draw = torch.Generator().manual_seed(number)  # on the CPU: the same maps on every device

@@ -1,4 +1,4 @@
-"""What time and memory of each part are at most in proportion to: the formulas that measured curves are held against."""
+"""What time and memory of each part grow by at most: the formulas that measured curves are held against."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

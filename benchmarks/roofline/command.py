@@ -37,9 +37,8 @@ IMAGES, DTYPE = {"cpu": 4, "cuda": 10_000}, {"cpu": "float32", "cuda": "bfloat16
 WIDTH = ResidualConfig().block_widths[0]
 
 
-def defenses(device: torch.device, width: int) -> Iterator[tuple[str, Defense]]:
+def defenses(device: torch.device, width: int, size: int) -> Iterator[tuple[str, Defense]]:
     """The paper's network with random weights, whose rule costs the same whatever the votes are; then ours."""
-    size = BATCH[device.type]
     paper = ResidualConfig(width=width).build((32, 32), mean=(0.0,), std=(1.0,)).to(device).eval()
     yield PAPER, Defense.build(paper, "every-region", PATCH, tuple("0123456789"), size)
     for model in shipped_models():
@@ -125,7 +124,7 @@ def roofline(
         rates = flops_per_second(place, number, matrix, repeats)
         ceilings = {"flops_per_second": max(rates.values())}
         ceilings |= {"bytes_per_second": bytes_per_second(place, BYTES[kind], repeats)}
-        for name, defense in defenses(place, width):
+        for name, defense in defenses(place, width, min(BATCH[kind], count)):  # no pass is filled up
             if models is None or name in models:
                 row = share(name, defense, pixels, ceilings, number.itemsize, repeats)
                 rows.append(kept(row, kind == "cuda"))
@@ -134,7 +133,10 @@ def roofline(
     balance = round(ceilings["flops_per_second"] / ceilings["bytes_per_second"], 2)
     found = {"precision": precision, "images": len(pixels), "patch": PATCH, "paper_width": width}
     found |= {"ceiling": ceiling, "flops_per_byte": balance}
-    found |= {"matrices_of_ceiling": round(rates["matrices"] / rates[ceiling], 4), **({"ceilings": ceilings} if kind == "cuda" else {})}
+    found |= {
+        "matrices_of_ceiling": round(rates["matrices"] / rates[ceiling], 4),
+        **({"ceilings": ceilings} if kind == "cuda" else {}),
+    }
     write_results(out or BENCHMARKS / f"roofline-{kind}.json", head, {**found, "networks": rows})
     for words in impossible(rows):
         typer.echo(f"faster than its limit, so the ceiling is too low: {words}", err=True)

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -57,20 +56,23 @@ def steps_of(network: nn.Module) -> Iterator[list[Step]]:
 
 
 def by_kind(steps: list[Step]) -> dict[str, list[Step]]:
-    return {kind: chosen for kind in ("3x3", "1x1", "other") if (chosen := [step for step in steps if step.kind == kind])}
+    return {
+        kind: chosen for kind in ("3x3", "1x1", "other") if (chosen := [step for step in steps if step.kind == kind])
+    }
+
+
+# Views, new tensors and copies; each stands for all names that begin with it.
+FREE = (
+    *("view", "expand", "slice", "select", "unsqueeze", "squeeze", "permute", "transpose", "split", "unbind", "detach"),
+    *("empty", "new_empty", "zeros", "ones", "arange", "full", "to_copy", "copy_", "clone", "cat", "repeat", "index"),
+)
 
 
 class Operations(TorchDispatchMode):
-    """Counts what computes: an operation for each element of the largest tensor that a call reads or writes.
-
-    Views, new tensors and copies are free.
-    """
-
-    FREE = ("view", "expand", "slice", "select", "unsqueeze", "squeeze", "empty", "zeros", "ones", "arange", "full")
-    FREE += ("_to_copy", "copy_", "detach", "alias", "cat", "index", "permute", "transpose", "split", "unbind", "repeat")
+    """Counts what computes: an operation for each element of the largest tensor that a call reads or writes."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0
 
     def __torch_dispatch__(
@@ -78,14 +80,13 @@ class Operations(TorchDispatchMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.name().partition("::")[2].partition(".")[0].removeprefix("_")
-        if not name.startswith(tuple(each.removeprefix("_") for each in self.FREE)):
+        if not name.startswith(FREE):
             tensors = [each for each in tree_leaves((args, result)) if isinstance(each, Tensor)]
             self.count += max((each.numel() for each in tensors), default=0)
         return result
 
 
-@torch.no_grad()
 def operations(work: Callable[[], object]) -> int:
     with Operations() as counter:
         work()
-    return counter.count
+    return int(counter.count)
