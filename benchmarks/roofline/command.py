@@ -120,6 +120,9 @@ def roofline(
     pixels = next(iter(load_dataset("cifar10", data_dir).split("test").batches(count, place))).images
     with one_thread(), torch.autocast(kind, dtype=torch.bfloat16, enabled=precision == "bfloat16"):
         options = ["--device", kind, "--images", count, "--dtype", precision, "--repeats", repeats]
+        options += ["--width", width] if width != WIDTH else []
+        options += ["--side", side] if side else []
+        options += [word for model in models or [] for word in ("--model", model)]
         head = provenance("benchmarks.roofline", options, place)
         rates = flops_per_second(place, number, matrix, repeats)
         ceilings = {"flops_per_second": max(rates.values())}

@@ -5,8 +5,9 @@
 
 Network and rule are timed on test images for 5x5 patches, each defense by its own rule. The weights of rivals are not
 stored; they are random here. That changes no time: none of their rules searches, and all their passes are made, so
-PatchCleanser's early exits, which depend on the weights, are not taken. Accuracies are those of the stored rows. The same command goes on where it was stopped; to
-measure again, remove its results. On a CPU only ratios to one of our models are kept.
+PatchCleanser's early exits, which depend on the weights, are not taken. Accuracies are those of the stored rows. The
+same command goes on where it was stopped; to measure again, remove its results. On a CPU only ratios to one of our
+models are kept.
 """
 
 from dataclasses import replace
@@ -104,7 +105,9 @@ def trade(
             raise unknown_name("defense", name, found)
     pixels = next(iter(load_dataset(DATA, data_dir).split(SPLIT).batches(IMAGES[kind], place))).images
     with one_thread(), torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
-        head = provenance("benchmarks.trade", ["--device", kind, "--repeats", repeats], place)
+        options = ["--device", kind, "--repeats", repeats]
+        options += [word for name in chosen or [] for word in ("--defense", name)]
+        head = provenance("benchmarks.trade", options, place)
         work = out.with_suffix(".partial.json")  # seconds, until all are there
         stored = read_json(work) if work.is_file() else {}
         rows = stored.get("rows", {}) if stored.get("head") == head else {}
