@@ -82,9 +82,10 @@ def fit_cell(curve: dict[str, Any], what: str) -> str:
     if what not in curve["fits"]:
         return "too few sizes"
     fit, sizes = curve["fits"][what], curve["sizes"]
-    mark = "**above** " if fit["exceeds"] else ""
-    upto = f", to {sizes[-1]:,}" if what == "time" else ""
-    return f"{mark}{fit['exponent']:.2f} ± {fit['uncertainty']:.2f} ≤ {fit['stated']:.2f}{upto}"
+    beyond = fit["exponent"] - fit["uncertainty"] > fit["stated"]  # whatever caches explain
+    mark = "**above** " if fit["exceeds"] else "† " if beyond else ""
+    upto = f" to {sizes[-1]:,}" if what == "time" else ""
+    return f"{mark}{fit['exponent']:.2f} ± {fit['uncertainty']:.2f} ({fit['stated']:.2f}){upto}"
 
 
 def command_lines(results: dict[str, Stored]) -> Lines:

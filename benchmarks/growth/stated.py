@@ -57,8 +57,8 @@ STATED: dict[str, Stated] = {
     "two-mask": Stated(
         DOUBT,
         SUMS,
-        "a masked map for each first mask in doubt; if leads are spread evenly, that is a share a/p of at most p "
-        "masks for each rival, and at worst all of them",
+        "no bound: a masked map for each first mask in doubt. If leads are spread evenly, that is a share a/p of at "
+        "most p masks for each rival; at worst it is all of them, b k n p",
     ),
     "two-mask, exact lead": Stated(DOUBT, SUMS, "the same, with more first masks in doubt"),
     "unanimous": Stated(
