@@ -99,13 +99,15 @@ class Masked(MaskingRule):
         masks = self.masks_for(regions)
         needed_cover(regions, masks)  # refuses a threat larger than the masks
         part, whole = self.share
-        bounds = torch.empty(len(maps) * len(regions), dtype=torch.int64, device=maps.device)
-        for rows in pieces(len(bounds), masks, maps.device):
-            attacked = regions.masks(rows % len(regions))
-            rest = maps[rows // len(regions)].masked_fill(attacked, 0)
-            total, inside = sums(rest)[:, None].long(), masks.sums(rest).long()
-            if not always:
-                touches = masks.sums(attacked.to(torch.int64)) > 0
-                inside = torch.where(touches | (inside * whole > total * part), inside, 0)
-            bounds[rows] = total[:, 0] - inside.amax(dim=1).clamp(min=0)
-        return bounds.view(len(maps), len(regions))
+        bounds = torch.empty(len(maps), len(regions), dtype=torch.int64, device=maps.device)
+        for some in pieces(len(regions), masks, maps.device):
+            attacked = regions.masks(some)
+            touches = None if always else masks.sums(attacked.to(torch.int64)) > 0  # v n
+            for each in pieces(len(maps), masks, maps.device, width=len(some)):
+                rest = maps[each][:, None].masked_fill(attacked, 0).flatten(0, 1)
+                total = sums(rest).long().view(len(each), len(some), 1)
+                inside = masks.sums(rest).long().view(len(each), len(some), -1)
+                if touches is not None:
+                    inside = torch.where(touches | (inside * whole > total * part), inside, 0)
+                bounds[each[:, None], some] = total[..., 0] - inside.amax(dim=2).clamp(min=0)
+        return bounds
