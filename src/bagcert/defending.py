@@ -3,8 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from bagcert.config import write_config
 from bagcert.defense import Defense
@@ -16,6 +19,7 @@ from bagcert.scorers.covered import CoverConfig, fitting_pass
 from bagcert.scorers.wrapped import wrap
 from bagcert.threats import Patch
 from bagcert.threats.footprint import IntOrPair, pair
+from bagcert.threats.threat import Size
 
 
 def defend(
@@ -56,7 +60,7 @@ def cover(
     patch: Patch = "2%",
     rule: str | Rule = "unanimous",
     *,
-    masks: int = 6,
+    masks: int | Tensor | np.ndarray = 6,
     mean: Sequence[float] = (0.0,),
     std: Sequence[float] = (1.0,),
     fill: Sequence[float] | None = None,
@@ -68,10 +72,12 @@ def cover(
 ) -> Defense:
     """Make a defense of any classifier, a ResNet or a ViT, which maps images [b c h w] to logits [b k].
 
-    The network sees each image with parts of it masked, up to `masks` along each axis. Rule "unanimous" recovers the
-    class (PatchCleanser's double masking; all pairs of masks to certify, single masks to classify most images). Rule
-    "detect" keeps the network's own answer and raises alerts, by single masks. `bagcert.scorers.double_masking` has the
-    proofs. The network is used as it is; training it under masks makes it prove more.
+    The network sees each image with parts of it masked: by rectangles, up to `masks` along each axis, or by masks of
+    your own, booleans [n, height, width] of any form; every placement of the patch must lie inside one of them. Rule
+    "unanimous" recovers the class (PatchCleanser's double masking; all pairs of masks to certify, single masks to
+    classify most images). Rule "detect" keeps the network's own answer and raises alerts, by single masks.
+    `bagcert.scorers.double_masking` has the proofs. The network is used as it is; training it under masks makes it
+    prove more.
 
     Pixels in [0, 1] are normalized by `mean` and `std` before the network sees them, and a masked pixel takes the color
     `fill`, by default the mean, or gray if there is none. `framing` says how pictures become images. `classes` are the
@@ -98,10 +104,26 @@ def cover(
     names = numbered(classes) if isinstance(classes, int) else classes
     color = fill if fill is not None else mean if any(mean) else (0.5,)
     passes = fitting_pass(network, channels, size) if at_once is None else at_once
-    config = CoverConfig(len(names), channels, masks, tuple(map(float, color)), passes, dtype, compiled)
+    given = given_masks(masks, size) if isinstance(masks, Tensor | np.ndarray) else None
+    number = {"masks": masks} if given is None else {"given": len(given)}
+    settings: dict[str, Any] = {"at_once": passes, "dtype": dtype, "compiled": compiled, **number}
+    config = CoverConfig(len(names), channels, fill=tuple(map(float, color)), **settings)
     scorer = config.handed(network).build(size, mean, std).eval()
+    if given is not None:
+        scorer.given.copy_(given)
     made = built(network, scorer, rule, patch, names)
     return made if framing is None else replace(made, card={"framing": write_config(framing)})
+
+
+def given_masks(masks: Tensor | np.ndarray, size: Size) -> Tensor:
+    """The caller's masks, bool [n h w]; refused unless they are that."""
+    found = torch.as_tensor(masks)
+    if found.dtype != torch.bool or found.dim() != 3 or len(found) < 1 or tuple(found.shape[1:]) != size:
+        raise UsageError(
+            f"Masks must be booleans of shape [masks, {size[0]}, {size[1]}], true where a mask hides, but are "
+            f"{found.dtype} {list(found.shape)}. Stack one per mask."
+        )
+    return found
 
 
 def need_evaluation(network: nn.Module) -> None:

@@ -8,7 +8,7 @@ from bagcert.data import Batch
 from bagcert.defense import Defense
 from bagcert.rules import EveryRegion, Masked, Rule, TwoMask, read_scores
 from bagcert.scorers.residual import ResidualScorer
-from bagcert.scorers.views import Hidden
+from bagcert.scorers.views import HiddenRectangles
 from bagcert.threats import Footprint, Layer, parse_threat
 
 
@@ -84,14 +84,14 @@ def test_equal_leads_are_ordered_by_gain() -> None:
 
 def test_sums_over_placements_are_those_over_their_pixels() -> None:
     threat = parse_threat("2x3", (7, 9))
-    placements = Placements.of(threat, Hidden.covering((2, 3), (7, 9), 3).footprint, every=True)
+    placements = Placements.of(threat, HiddenRectangles.covering((2, 3), (7, 9), 3).footprint, every=True)
     maps = torch.randn(2, 7, 9, generator=torch.Generator().manual_seed(0))
     expected = maps.double().flatten(1) @ threat.pixels().flatten(1).T.double()
     assert torch.allclose(placements.sums(maps).double(), expected)
 
 
 def test_fewer_placements_still_have_every_maximal_region() -> None:
-    footprint = Hidden.covering((2, 3), (20, 30), 3).footprint
+    footprint = HiddenRectangles.covering((2, 3), (20, 30), 3).footprint
     threat = parse_threat("2x3", (20, 30))
     whole = Placements.of(threat, footprint, every=True)
     few = whole.thinned(40)

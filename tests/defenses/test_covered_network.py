@@ -3,13 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import bagcert
 from bagcert.errors import UsageError
-from bagcert.files import sha256
+from bagcert.files import read_tensors, sha256
 from bagcert.pictures import Framing
 from tests.cli.calling import call
 
@@ -49,6 +50,31 @@ def test_it_comes_back_with_the_network_handed_over_again(
         bagcert.load(tmp_path / "mine")
 
 
+def corners() -> np.ndarray:
+    """Masks of 6x6 pixels in the corners, each without the pixel in the corner; one more of the four corners alone."""
+    masks = np.zeros((5, 8, 8), dtype=bool)
+    for number, (row, column) in enumerate(((0, 0), (0, 2), (2, 0), (2, 2))):
+        masks[number, row : row + 6, column : column + 6] = True
+        masks[number, row and 7, column and 7] = False
+    masks[4] = True
+    masks[4, 2:6], masks[4, :, 2:6] = False, False
+    return masks
+
+
+@pytest.mark.parametrize("rule", ["unanimous", "detect"])
+def test_given_masks_come_back_from_the_weights(rule: str, images: Tensor, tmp_path: Path) -> None:
+    masks = corners()
+    mine = bagcert.cover(pooled(), 8, 10, "2x2", rule, masks=masks, channels=1, at_once=9)
+    mine.save(tmp_path / "mine")
+    masks[:] = False  # the caller's array is no part of it
+    again = bagcert.load(tmp_path / "mine", network=pooled(seed=5))
+    for name in ("predicted", "certified", "lead", "weakest_region"):
+        assert torch.equal(getattr(again.certify(images), name), getattr(mine.certify(images), name))
+    tensors, _ = read_tensors(tmp_path / "mine" / "weights.safetensors")
+    assert torch.equal(tensors["given"], torch.from_numpy(corners()))
+    assert again.scorer.passes == mine.scorer.passes == (15 if rule == "unanimous" else 6)
+
+
 def test_weights_of_another_network_are_refused(defense: bagcert.Defense, tmp_path: Path) -> None:
     defense.save(tmp_path)
     with pytest.raises(UsageError, match=r"not those of the network you hand over: they differ in '0\.bias'\. Use"):
@@ -85,9 +111,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("masks", ["2", "corners.npy"])
 @pytest.mark.parametrize("rule", ["unanimous", "detect"])
-def test_every_command_takes_it(rule: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, *COVER.split(), "--out", "mine", "--rule", rule) == 0
+def test_every_command_takes_it(
+    rule: str, masks: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save("corners.npy", corners())
+    assert call(monkeypatch, *COVER.split(), "--out", "mine", "--rule", rule, "--masks", masks) == 0
+    Path("corners.npy").unlink()  # no longer needed
     capsys.readouterr()
     for words in (
         "certify mine --data digits --limit 12 --scores --out rows.jsonl",
@@ -108,11 +139,13 @@ def test_every_command_takes_it(rule: str, monkeypatch: pytest.MonkeyPatch, caps
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("masks", ["2", "corners.npy"])
 def test_detection_is_exported_and_recovery_is_not(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    masks: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    assert call(monkeypatch, *COVER.split(), "--out", "mine") == 0
+    np.save("corners.npy", corners())
+    assert call(monkeypatch, *COVER.split(), "--out", "mine", "--masks", masks) == 0
     words = "export mine --network my_classifiers:pooled --out mine.onnx"
     assert call(monkeypatch, *words.split()) == 2
     assert "Rule 'unanimous' cannot be exported" in capsys.readouterr().err and not Path("mine.onnx").exists()
@@ -163,11 +196,15 @@ def test_foreign_weights_are_converted_once(name: str, monkeypatch: pytest.Monke
         ("--mean red", "The option --mean takes numbers"),
         ("--size large", "Cannot read the size 'large'"),
         ("--patch 9x9", "does not fit into"),
+        ("--masks corners.npy --patch 7x7", "No mask holds all of the patch of 7x7 pixels at row 0, column 0"),
+        ("--masks none.npy", "none.npy cannot be read as masks"),
+        ("--masks 0", "number of masks must lie in 1..32, but is 0"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(
     words: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    np.save("corners.npy", corners())
     torch.save(pooled, "code.pth")  # a function, by its name: pickle would import it
     torch.save(nn.Linear(2, 2).state_dict(), "other.pth")
     assert call(monkeypatch, *COVER.split(), "--out", "mine", *words.split()) == 2

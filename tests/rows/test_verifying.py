@@ -1,6 +1,7 @@
 """The second opinion agrees with every rule, and finds what was tampered with."""
 
 import ast
+import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +25,8 @@ from bagcert.rows.verify.painted import read_mask_files, rectangles
 from bagcert.rows.verify.reach import blind_views, maximal_reach
 from bagcert.rows.write import Plan, write_rows
 from bagcert.rules import rules_for
-from bagcert.scorers.views import Hidden, runs
+from bagcert.scorers.footprint_table import read_footprint
+from bagcert.scorers.views import HiddenRectangles, HiddenSets, runs
 from bagcert.threats import Footprint, Layer, parse_threat
 from bagcert.threats.masks_file import read_masks
 from tests.rows.digit_runs import DIGITS, save_digit_run, save_view_run
@@ -221,11 +223,26 @@ def test_views_that_do_not_agree_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("most", [1, 2, 3, 8])
 def test_blind_views_are_those_outside_the_footprint(patch: str, most: int) -> None:
     """The two were written apart; they must give the same sets."""
-    hidden = Hidden.covering((3, 4), (8, 9), most)
+    hidden = HiddenRectangles.covering((3, 4), (8, 9), most)
     table = {"image_size": [8, 9], "grid": list(hidden.footprint.grid)}
     table["hidden"] = {"rows": runs(hidden.rows), "columns": runs(hidden.columns)}  # type: ignore[assignment]
     regions = hidden.footprint.regions(parse_threat(patch, (8, 9)))
     assert np.array_equal(blind_views(table, patch), ~regions.masks().numpy())
+
+
+@pytest.mark.parametrize("patch", ["1x1", "3x2", "2x1,1x4", "disk:3", "2x2@left"])
+def test_views_that_hide_sets_of_any_form_are_found_twice(patch: str) -> None:
+    sets = torch.rand(7, 8, 9, generator=torch.Generator().manual_seed(0)) < 0.8
+    hidden = HiddenSets(sets)
+    table = {"image_size": [8, 9], "grid": list(hidden.footprint.grid), "hidden": hidden.table()}
+    regions = hidden.footprint.regions(parse_threat(patch, (8, 9)))
+    assert np.array_equal(blind_views(table, patch), ~regions.masks().numpy())
+    assert read_footprint(json.loads(json.dumps(table))).same(hidden.footprint)
+    ours = regions.maximal().masks().numpy()
+    theirs = maximal_reach(table, patch).masks()
+    assert {each.tobytes() for each in ours} == {each.tobytes() for each in theirs}
+    with pytest.raises(UsageError, match=r"has a grid of \[9, 1\], but its views give \[8, 1\]"):
+        blind_views({**table, "grid": [9, 1]}, patch)
 
 
 def test_the_rule_of_views_takes_no_other_scores(rows: Path) -> None:
@@ -238,7 +255,7 @@ def test_the_rule_of_views_takes_no_other_scores(rows: Path) -> None:
 
 @pytest.mark.parametrize("patch", ["1x1", "3x2", "2x3,1x4", "3x2@lower"])
 def test_what_a_patch_reaches_of_views_is_found_twice(patch: str) -> None:
-    hidden = Hidden.covering((3, 4), (8, 9), 3)
+    hidden = HiddenRectangles.covering((3, 4), (8, 9), 3)
     table = {"image_size": [8, 9], "grid": list(hidden.footprint.grid)}
     table["hidden"] = {"rows": runs(hidden.rows), "columns": runs(hidden.columns)}  # type: ignore[assignment]
     ours = hidden.footprint.regions(parse_threat(patch, (8, 9))).maximal().masks().numpy()

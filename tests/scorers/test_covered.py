@@ -93,9 +93,8 @@ def shown(defense: Defense, image: Tensor, *masks: int) -> Tensor:
     scorer = defense.scorer
     assert isinstance(scorer, CoverScorer)
     image = image.clone()
-    for mask in masks:
-        row, column = divmod(mask, len(scorer.hidden.columns))
-        image[:, scorer.hidden.rows[row][:, None] & scorer.hidden.columns[column]] = 0.4
+    for mask in scorer.hidden.masks(torch.tensor(masks, dtype=torch.int64)):
+        image[:, mask] = 0.4
     with torch.no_grad():
         return scorer.module(image[None])[0]  # type: ignore[operator,no-any-return]
 
@@ -112,6 +111,110 @@ def papers_answer(defense: Defense, image: Tensor) -> tuple[int, bool]:
             break
     pairs = {int(shown(defense, image, one, two).argmax()) for one in masks for two in masks}
     return answer, pairs == {answer}
+
+
+def drawn(*pictures: str) -> Tensor:
+    """Masks, each drawn with an x for every hidden pixel."""
+    return torch.tensor([[[pixel == "x" for pixel in row] for row in picture.split()] for picture in pictures])
+
+
+# Corners, a stroke that goes nowhere, one mask inside another: each placement of every patch lies inside some mask.
+IRREGULAR = drawn("xx. x..", ".xx ..x", "... xx.", "... .xx", ".x. .x.", "x.x ..x", ".x. ...")
+
+
+def scattered(seed: int, patch: str) -> Tensor:
+    """A mask around each placement, with pixels all over the image, in any order; some of them twice."""
+    draw = torch.Generator().manual_seed(seed)
+    around = parse_threat(patch, SIZE).pixels()
+    masks = around | (torch.rand(around.shape, generator=draw) < 0.3)
+    return masks[torch.cat([torch.randperm(len(masks), generator=draw), torch.tensor([0])])]
+
+
+def given_sets(patch: str) -> list[Tensor]:
+    return [IRREGULAR, *(scattered(seed, patch) for seed in range(2))]
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+@pytest.mark.parametrize("number", range(3))
+def test_no_attack_changes_what_given_masks_certify(number: int, patch: str) -> None:
+    certificate = covered(number, patch, masks=given_sets(patch)[number]).certify(WORLD)
+    for others in attacked(patch):
+        changed = (certificate.predicted[others] != certificate.predicted[:, None]).any(dim=1)
+        assert not bool((changed & certificate.certified).any())
+    assert 0 < int(certificate.certified.sum()) < len(WORLD)
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+@pytest.mark.parametrize("number", range(3))
+def test_no_attack_goes_unnoticed_behind_given_masks(number: int, patch: str) -> None:
+    certificate = covered(number, patch, "detect", masks=given_sets(patch)[number].numpy()).certify(WORLD)
+    assert certificate.alert is not None and certificate.detectable is not None
+    for others in attacked(patch):
+        changed = (certificate.predicted[others] != certificate.predicted[:, None]) & ~certificate.alert[others]
+        assert not bool((changed.any(dim=1) & certificate.detectable).any())
+    assert 0 < int(certificate.detectable.sum()) < len(WORLD)
+
+
+def test_given_masks_by_the_definition() -> None:
+    """Certified if around each placement some mask keeps the class with every second one; else not."""
+    defense = covered(1, "1x2", masks=IRREGULAR)
+    certificate, masks = defense.certify(WORLD[::7]), range(len(IRREGULAR))
+    found = set()
+    for number, image in enumerate(WORLD[::7]):
+        answer = int(certificate.predicted[number])
+        keeps = [all(int(shown(defense, image, one, two).argmax()) == answer for two in masks) for one in masks]
+        around = [(pixels <= IRREGULAR).flatten(1).all(dim=1) for pixels in parse_threat("1x2", SIZE).pixels()]
+        expected = all(any(bool(held[one]) and keeps[one] for one in masks) for held in around)
+        assert bool(certificate.certified[number]) == expected
+        found.add(expected)
+    assert found == {True, False}
+
+
+def test_what_given_masks_leave_out_changes_no_answer() -> None:
+    defense = covered(2, "1x2,2x1", masks=IRREGULAR, at_once=5)
+    whole, quick = defense.certify(WORLD), defense.certify(WORLD, exact=False)
+    assert torch.equal(defense.predict(WORLD), whole.predicted)
+    assert torch.equal(quick.predicted, whole.predicted) and torch.equal(quick.certified, whole.certified)
+
+
+def test_rectangles_prove_the_same_if_they_are_given() -> None:
+    usual = covered(0, "1x2", masks=2)
+    assert isinstance(usual.scorer, CoverScorer)
+    rectangles = usual.scorer.hidden.masks(torch.arange(len(usual.scorer.hidden)))
+    for rule in ("unanimous", "detect"):
+        mine = covered(0, "1x2", rule, masks=rectangles).certify(WORLD)
+        theirs = usual.against(rule=rule).certify(WORLD)
+        for name in ("predicted", "certified", "lead"):
+            assert torch.equal(getattr(mine, name), getattr(theirs, name))
+
+
+@pytest.mark.parametrize(
+    ("masks", "patch", "words"),
+    [
+        (IRREGULAR[:4], "2x1", "patch of 2x1 pixels at row 0, column 1, one of 1 placements of 2x1 that lie inside no"),
+        (IRREGULAR, "2x2", "patch of 2x2 pixels at row 0, column 0, one of 2 placements of 2x2 that lie inside none"),
+        (drawn("xx. xx."), drawn(".x. ..."), None),
+        (drawn("xx. xx."), drawn("..x ..."), "patch of 1x1 pixels at row 0, column 2, one of 1 placements of 1 regio"),
+        (IRREGULAR.int(), "1x1", r"booleans of shape \[masks, 2, 3\], true where a mask hides, but are torch.int32"),
+        (IRREGULAR[0], "1x1", r"but are torch.bool \[2, 3\]\. Stack one per mask"),
+        (IRREGULAR[:0], "1x1", r"but are torch.bool \[0, 2, 3\]"),
+        (drawn("xx xx"), "1x1", r"but are torch.bool \[1, 2, 2\]"),
+    ],
+)
+def test_masks_that_do_not_hold_every_placement_are_refused(masks: Tensor, patch: str, words: str | None) -> None:
+    if words is None:
+        covered(0, patch, masks=masks)
+        return
+    with pytest.raises(UsageError, match=words):
+        covered(0, patch, masks=masks)
+
+
+def test_other_patches_under_given_masks() -> None:
+    """One that they hold as well is taken, another one is refused."""
+    defense = covered(0, "1x2", masks=IRREGULAR)
+    assert torch.equal(defense.against("2x1").predict(WORLD), defense.predict(WORLD)), "the same masks"
+    with pytest.raises(UsageError, match="No mask holds all of the patch of 2x3 pixels at row 0, column 0"):
+        defense.against("2x3")
 
 
 @pytest.mark.parametrize("seed", range(3))

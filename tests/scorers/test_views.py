@@ -5,7 +5,7 @@ import torch
 
 from bagcert.errors import UsageError
 from bagcert.scorers.cleanser import CleanserConfig
-from bagcert.scorers.views import Hidden, intervals
+from bagcert.scorers.views import HiddenRectangles, HiddenSets, flags_of, intervals, runs_of
 from bagcert.threats import parse_threat
 
 
@@ -35,7 +35,7 @@ def test_the_papers_masks() -> None:
 @pytest.mark.parametrize(("patch", "most"), [((1, 2), 8), ((2, 2), 2), ((3, 4), 2), ((1, 5), 1)])
 def test_a_patch_reaches_just_the_views_that_do_not_hide_all_of_it(patch: tuple[int, int], most: int) -> None:
     size = (4, 5)
-    hidden = Hidden.covering(patch, size, most)
+    hidden = HiddenRectangles.covering(patch, size, most)
     rows, columns = len(hidden.rows), len(hidden.columns)
     masks = hidden.masks(torch.arange(len(hidden))).view(rows, columns, *size)
     assert hidden.footprint.grid == (rows + 1, columns)
@@ -51,6 +51,28 @@ def test_a_patch_reaches_just_the_views_that_do_not_hide_all_of_it(patch: tuple[
             assert not fits or not bool(reached[:-1].all()), "hidden from some view"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_patch_reaches_just_the_sets_that_do_not_hold_all_of_it(seed: int) -> None:
+    draw, size = torch.Generator().manual_seed(seed), (4, 5)
+    sets = torch.rand(6, *size, generator=draw) < 0.7
+    sets[:, :, 3] = sets[:, :, 1]  # columns that are treated alike
+    hidden = HiddenSets(sets)
+    assert hidden.footprint.grid == (7, 1) and hidden.footprint.receptive_field == size
+    assert torch.equal(hidden.masks(torch.tensor([4, 0])), sets[[4, 0]])
+    for patch in ("1x1", "2x1,1x2", "2x2@lower", torch.rand(9, *size, generator=draw) < 0.1):
+        threat = parse_threat(patch, size)
+        reached = hidden.footprint.regions(threat).masks()
+        for pixels, found in zip(threat.pixels(), reached, strict=True):
+            assert found[:-1, 0].tolist() == [bool((pixels & ~each).any()) for each in sets]
+            assert bool(found[-1, 0]) == bool(pixels.any())
+
+
+def test_runs_come_back() -> None:
+    for number in range(64):
+        seen = torch.tensor([number >> place & 1 for place in range(6)]).bool()
+        assert torch.equal(flags_of(runs_of(seen), 6), seen)
+
+
 def test_a_network_faces_any_threat_with_the_same_weights() -> None:
     """Several shapes, or regions of any form: some view hides all of each placement."""
     network = CleanserConfig(classes=2, channels=1, patch=(1, 1), masks=3, width=1, blocks=(1,))
@@ -63,9 +85,10 @@ def test_a_network_faces_any_threat_with_the_same_weights() -> None:
         assert faced is not scorer and next(faced.parameters()) is next(scorer.parameters())
         reached = faced.footprint.regions(threat).masks()
         assert not bool(reached[:, :-1].flatten(1).all(dim=1).any()) and bool(reached[:, -1].all())
+    assert isinstance(scorer.hidden, HiddenRectangles)
     assert len(scorer.hidden.rows) == 3 and int(scorer.hidden.rows[0].sum()) == 2, "itself it stays as it was"
 
 
 def test_a_patch_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UsageError, match=r"The value of network.patch must fit into 4x5 pixels, but is 5x1\. Choose"):
-        Hidden.covering((5, 1), (4, 5), 3)
+        HiddenRectangles.covering((5, 1), (4, 5), 3)

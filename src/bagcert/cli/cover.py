@@ -13,6 +13,7 @@ from bagcert.errors import UsageError
 from bagcert.pictures import Framing
 from bagcert.program import find_device, usual_device
 from bagcert.scorers.weights import load_foreign
+from bagcert.threats.masks_file import read_masks
 
 
 def cover(
@@ -29,7 +30,10 @@ def cover(
     ] = None,
     patch: Annotated[str, typer.Option(help="patch such as 32x32 or 2%")] = "2%",
     rule: Annotated[str, typer.Option(help="unanimous (recover the class) or detect (raise alerts)")] = "unanimous",
-    masks: Annotated[int, typer.Option(help="masks along each axis", min=1, max=32)] = 6,
+    masks: Annotated[
+        str,
+        typer.Option(metavar="K or FILE.npy", help="masks along each axis, or your own, booleans [n, height, width]"),
+    ] = "6",
     mean: Annotated[str | None, typer.Option(help="of its channels, for pixels in 0..1, as in 0.5,0.5,0.5")] = None,
     std: Annotated[str | None, typer.Option(help="of its channels, as in 0.25,0.25,0.25")] = None,
     fill: Annotated[str | None, typer.Option(help="color of a masked pixel; default: the mean")] = None,
@@ -57,7 +61,7 @@ def cover(
         read_classes(classes),
         patch,
         rule,
-        masks=masks,
+        masks=int(masks) if masks.isdigit() else read_masks(Path(masks), image_size).masks,
         mean=numbers(mean, "mean") or known.get("mean", (0.0,)),
         std=numbers(std, "std") or known.get("std", (1.0,)),
         fill=numbers(fill, "fill"),

@@ -59,7 +59,7 @@ class CleanserScorer(DoubleMasking):
         self.config = config
         self.normalize = Normalize(mean, std, config.channels)
         self.classifier = Classifier(config.classifier)
-        self.hide(config.patch, image_size)
+        self.hide(self.rectangles(config.patch, image_size))
 
     @property
     def at_once(self) -> int:

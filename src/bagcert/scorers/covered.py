@@ -13,11 +13,11 @@ from bagcert.errors import UsageError, unknown_name
 from bagcert.program import DTYPES, full_precision
 from bagcert.scorers.base import OWN, Channels, Classes, HandedConfig, Normalize
 from bagcert.scorers.double_masking import DoubleMasking
-from bagcert.scorers.views import HidingConfig
+from bagcert.scorers.views import Hidden, HiddenSets, HidingConfig
 from bagcert.tensors import Images
 from bagcert.threats.probe import bits, copied, own_scores
 from bagcert.threats.state import unchanged
-from bagcert.threats.threat import Size
+from bagcert.threats.threat import Size, Threat
 from bagcert.threats.tracing import example_weight
 
 ON_CPU = 32  # masked images per pass
@@ -37,11 +37,16 @@ class CoverConfig(HidingConfig, HandedConfig):
     at_once: Annotated[int, Key("masked images in each pass", least=1, most=2**14)] = ON_CPU
     dtype: Annotated[str, Key("float32, or bfloat16 by autocast")] = "float32"
     compiled: Annotated[bool, Key("run by torch.compile")] = False
+    given: Annotated[int, Key("masks of the caller's own instead, stored with the weights", least=0, most=MOST)] = 0
 
     def __post_init__(self) -> None:
         if min(self.classes - 1, self.channels) < 1:
             raise UsageError("The network must have at least 2 classes and 1 channel, but has fewer.")
-        for value, least, most, words in ((self.masks, 1, 32, "masks"), (self.at_once, 1, 2**14, "images per pass")):
+        for value, least, most, words in (
+            (self.masks, 1, 32, "masks"),
+            (self.at_once, 1, 2**14, "images per pass"),
+            (self.given, 0, MOST, "given masks"),
+        ):
             if type(value) is not int or not least <= value <= most:
                 raise UsageError(f"The number of {words} must lie in {least}..{most:,}, but is {value!r}.")
         if len(self.fill) not in (1, self.channels) or not all(0 <= value <= 1 for value in self.fill):
@@ -66,6 +71,7 @@ class CoverScorer(DoubleMasking):
 
     config: CoverConfig
     fill: Tensor
+    given: Tensor  # bool [n h w], the caller's own masks; n = 0: rectangles
 
     def __init__(
         self, network: nn.Module, config: CoverConfig, image_size: Size, mean: Sequence[float], std: Sequence[float]
@@ -76,12 +82,21 @@ class CoverScorer(DoubleMasking):
         self.register_module(OWN, network)
         self.register_buffer("fill", torch.empty(config.channels, 1, 1), persistent=False)
         self.fill.copy_(torch.tensor(config.fill).view(-1, 1, 1))
+        none = torch.zeros(config.given, *image_size, dtype=torch.bool)
+        self.register_buffer("given", none, persistent=config.given > 0)  # its masks are stored as its weights are
         self.__dict__["_compiled"] = None  # no part of the scorer: its weights are those of the network
-        self.hide((1, 1), image_size)  # until it faces a threat
+        self.hide(self.rectangles((1, 1), image_size))  # until it faces a threat
 
     @property
     def at_once(self) -> int:
         return self.config.at_once
+
+    def against(self, threat: Threat) -> Hidden:
+        if not self.config.given:
+            return super().against(threat)
+        hidden = HiddenSets(self.given.cpu())
+        hidden.need(threat)
+        return hidden
 
     @property
     def own_program(self) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from bagcert.scorers.base import LOGITS, Need
 from bagcert.scorers.steps import OneMaskStep
-from bagcert.scorers.views import HidingScorer
+from bagcert.scorers.views import Hidden, HidingScorer
 from bagcert.tensors import Images, Scores
 from bagcert.threats import Threat
-from bagcert.threats.threat import Size
 
 SECONDS = 6  # second masks that a first one is asked with before it may be dropped
 
@@ -22,10 +21,12 @@ SECONDS = 6  # second masks that a first one is asked with before it may be drop
 class DoubleMasking(HidingScorer):
     """Every patch lies inside a mask; what the classifier says under that mask, no patch behind it can change.
 
-    The masks. Of a patch of p pixels on an axis of s pixels, intervals of p + d - 1 pixels from every d-th pixel on,
-    the last one at the end of the axis, hold every placement: one that starts at a lies inside the interval that starts
-    at the largest multiple of d up to a, which ends no earlier than a + p - 1, or inside the last one. With at most k
-    intervals, d = ⌈(s - p + 1) / k⌉ gives the shortest. Masks are their products, k² in all.
+    The masks. The proofs below ask one thing of them: each placement lies wholly inside at least one. They may have any
+    form and size, and overlap. Masks that the caller gives are refused unless they do that (`HiddenSets.need`). The
+    usual ones are rectangles. Of a patch of p pixels on an axis of s pixels, intervals of p + d - 1 pixels from every
+    d-th pixel on, the last one at the end of the axis, hold every placement: one that starts at a lies inside the
+    interval that starts at the largest multiple of d up to a, which ends no earlier than a + p - 1, or inside the last
+    one. With at most k intervals, d = ⌈(s - p + 1) / k⌉ gives the shortest. Masks are their products, k² in all.
 
     *Recovery*, the rule `unanimous`. Let c(m, m') be the class under the masks m and m'; a masked pixel has the color
     of the fill, whatever it was. View m has one question for each mask m', answered by c(m, m'); the view that hides
@@ -37,8 +38,8 @@ class DoubleMasking(HidingScorer):
     This is PatchCleanser's inference: the class on which all single masks agree; else that of a mask which keeps it
     with every second one; else the majority of the single masks, the lowest class on ties. Its certificate, two-mask
     correctness, asks that all pairs give one class. Ours asks it of the pairs of one mask around each placement, by the
-    same proof; so it certifies everything that theirs does. Against a patch of one size anywhere the two are the same:
-    each mask is the only one around some placement.
+    same proof; so it certifies everything that theirs does. With the usual masks, and a patch of one size anywhere, the
+    two are the same: each mask is the only one around some placement.
 
     *Detection*, the rule `detect`. The score of view m is the logit under m alone, and the last cell is such that all
     cells add up to the logits of the plain image. So the answer is the classifier's own, and an alert is raised if
@@ -82,8 +83,8 @@ class DoubleMasking(HidingScorer):
     def questions(self) -> int:
         return len(self.hidden)
 
-    def hide(self, patch: Size, image_size: Size) -> None:
-        super().hide(patch, image_size)
+    def hide(self, hidden: Hidden) -> None:
+        super().hide(hidden)
         if not self.pairs:
             self.step = OneMaskStep(len(self.hidden))
 
@@ -92,7 +93,7 @@ class DoubleMasking(HidingScorer):
             return self
         faced = copy.copy(self)
         faced.pairs, faced.threat, faced._hides = views, threat, None
-        faced.hide(threat.extent, threat.image_size)
+        faced.hide(self.against(threat))
         return faced
 
     def forward(self, images: Images) -> Scores:
@@ -115,7 +116,7 @@ class DoubleMasking(HidingScorer):
             mask = torch.arange(len(table), device=images.device).repeat(len(images))
             found = torch.cat(list(self._passes(images, table, image, mask, mask)))
         each = found.view(-1, len(table), found.shape[1]).transpose(1, 2)  # b k n+1
-        whole = each[..., -1:].expand(-1, -1, len(self.hidden.columns))
+        whole = each[..., -1:].expand(-1, -1, self.footprint.grid[1])
         return torch.cat([each[..., :-1], whole], dim=2).view(-1, found.shape[1], *self.footprint.grid)
 
     def integers(self, images: Images) -> Scores:

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.scorers.views import Hidden, flags
+from bagcert.scorers.views import HiddenRectangles, HiddenSets, flags, flags_of, runs_of
 from bagcert.threats import Footprint, Layer
 from bagcert.threats.footprint import Branch, pair
 from bagcert.threats.threat import Size
@@ -34,23 +33,17 @@ def pixel_table(footprint: Footprint) -> dict[str, Any]:
         return {}
     branch = footprint.branches[0]
     return {
-        "pixels": {"rows": [runs(seen) for seen in branch.rows], "columns": [runs(seen) for seen in branch.columns]}
+        "pixels": {
+            "rows": [runs_of(seen) for seen in branch.rows],
+            "columns": [runs_of(seen) for seen in branch.columns],
+        }
     }
-
-
-def runs(seen: Tensor) -> list[list[int]]:
-    """The runs of true values, each as start and length."""
-    edges = torch.nn.functional.pad(seen.to(torch.int8), (1, 1)).diff()
-    starts, stops = ((edges == sign).nonzero().flatten().tolist() for sign in (1, -1))
-    return [[start, stop - start] for start, stop in zip(starts, stops, strict=True)]
 
 
 def read_pixels(pixels: dict[str, list[list[list[int]]]], image_size: Size) -> Footprint:
     axes = []
     for axis, size in zip(("rows", "columns"), image_size, strict=True):
-        places = torch.arange(size)
-        spans = [[(places >= start) & (places < start + length) for start, length in each] for each in pixels[axis]]
-        axes.append(torch.stack([torch.stack([torch.zeros(size).bool(), *each]).any(dim=0) for each in spans]))
+        axes.append(torch.stack([flags_of(each, size) for each in pixels[axis]]))
     return Footprint((Branch(*axes),))
 
 
@@ -58,8 +51,11 @@ def read_kept(kept: list[int], image_size: Size) -> Footprint:
     return Footprint.ablation((kept[0], kept[1]), image_size)
 
 
-def read_hidden(hidden: dict[str, list[list[int]]], image_size: Size) -> Footprint:
-    return Hidden(flags(hidden["rows"], image_size[0]), flags(hidden["columns"], image_size[1])).footprint
+def read_hidden(hidden: dict[str, Any], image_size: Size) -> Footprint:
+    if "sets" in hidden:
+        sets = [flags_of(each, image_size[0] * image_size[1]).view(image_size) for each in hidden["sets"]]
+        return HiddenSets(torch.stack(sets)).footprint
+    return HiddenRectangles(flags(hidden["rows"], image_size[0]), flags(hidden["columns"], image_size[1])).footprint
 
 
 def read_maps(maps: list[dict[str, Any]], image_size: Size) -> Footprint:

@@ -173,7 +173,7 @@ class IntervalScorer(HidingScorer):
         self.layers = nn.ModuleList([*convolutions, nn.Linear(inputs, config.features)])
         self.head = nn.Linear(config.features, config.classes)
         self.register_buffer("opened", torch.ones(()), persistent=False)
-        self.hide(config.patch, image_size)
+        self.hide(self.rectangles(config.patch, image_size))
 
     @property
     def own_program(self) -> dict[str, Any]:

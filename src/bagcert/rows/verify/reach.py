@@ -168,25 +168,44 @@ def reached_set(painted: Painted, seen_rows: list[set[int]], seen_columns: list[
 def blind_views(footprint: dict[str, Any], patch: str, masks: Masks = NONE) -> Flags:
     """Bool [n i j]: which views see no pixel of each placement of the patch.
 
-    View (i, j) is shown all but the pixels in run i of rows and run j of columns; one more row of views is shown all.
+    View (i, j) is shown all but the pixels in run i of rows and run j of columns, or view (i, 0) all but those of set
+    i; one more row of views is shown all.
     """
     height, width = footprint["image_size"]
-    rows, columns = (
-        [set(range(start, start + length)) for start, length in footprint["hidden"][axis]]
-        for axis in ("rows", "columns")
-    )
-    if [len(rows) + 1, len(columns)] != footprint["grid"]:
+    painted, hidden = placements(patch, height, width, masks), footprint["hidden"]
+    found: list[list[list[bool]]]
+    if "sets" in hidden:
+        sets = [listed(each, height * width).reshape(height, width) for each in hidden["sets"]]
+        found, across = [[[within_set(each, one)] for one in sets] for each in painted], 1
+    else:
+        rows, columns = (
+            [set(range(start, start + length)) for start, length in hidden[axis]] for axis in ("rows", "columns")
+        )
+        over = [[each.rows <= run for run in rows] for each in painted]
+        beside = [[each.columns <= run for run in columns] for each in painted]
+        found = [[[one and two for two in second] for one in first] for first, second in zip(over, beside, strict=True)]
+        across = len(columns)
+    blind = np.array([[*views, [False] * across] for views in found], dtype=bool)
+    if list(blind.shape[1:]) != footprint["grid"]:
         raise UsageError(
-            f"The footprint in the rows has a grid of {footprint['grid']}, but its views give "
-            f"{[len(rows) + 1, len(columns)]}. Certify again."
+            f"The footprint in the rows has a grid of {footprint['grid']}, but its views give {list(blind.shape[1:])}. "
+            "Certify again."
         )
-    found = []
-    for each in placements(patch, height, width, masks):
-        over, beside = (
-            [each_set <= run for run in runs] for each_set, runs in ((each.rows, rows), (each.columns, columns))
-        )
-        found.append([*([one and two for two in beside] for one in over), [False] * len(columns)])
-    return np.array(found, dtype=bool)
+    return blind
+
+
+def within_set(painted: Painted, pixels: Flags) -> bool:
+    """Does a placement lie wholly inside a set of pixels [h w]?"""
+    place = np.ix_(sorted(painted.rows), sorted(painted.columns))
+    return bool((pixels[place] | (False if painted.pixels is None else ~painted.pixels[place])).all())
+
+
+def listed(runs: Sequence[Sequence[int]], pixels: int) -> Flags:
+    """Bool [pixels]: those in any of the runs of start and length."""
+    found = np.zeros(pixels, dtype=bool)
+    for start, length in runs:
+        found[start : start + length] = True
+    return found
 
 
 def seen_pixels(layers: Sequence[dict[str, list[int]]], axis: int, pixels: int) -> list[set[int]]:
