@@ -1,0 +1,22 @@
+"""`bagcert` under torchrun. KILL_AFTER: after so many batches of rows the first process is killed, without a word."""
+
+import os
+import signal
+from pathlib import Path
+
+from bagcert.cli.main import main
+from bagcert.rows import write
+from bagcert.rows.format import Record
+
+append_records, left = write.append_records, [int(os.environ.get("KILL_AFTER", "-1"))]
+
+
+def append_and_die(path: Path, records: list[Record]) -> None:
+    append_records(path, records)
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+write.append_records = append_and_die  # type: ignore[attr-defined]
+main()
