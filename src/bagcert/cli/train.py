@@ -42,6 +42,9 @@ def train(
             "--set", metavar="SECTION.KEY=VALUE", help="change of one value of the recipe; repeat for several"
         ),
     ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="with --network: file of trained weights, .safetensors or .pth, to begin with")
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option(help="time limit: measure the speed, then train as many steps as fit", min=0)
     ] = None,
@@ -57,6 +60,7 @@ def train(
         "evaluation.patch": patch,
         "data.skip_broken": skip_broken or None,
         "data.name": data,
+        "training.weights": None if weights is None else str(weights),
     }
     changes = [f"{key}={json.dumps(value)}" for key, value in wanted.items() if value is not None]
     origin = Origin(start_from, freeze, own=network is not None)
@@ -86,11 +90,12 @@ def plan(recipe: str | None, data: str | None, data_dir: Path | None, origin: Or
         raise UsageError("To start from a model, name the folder to train on. Add --data FOLDER.")
     if recipe is None:
         raise UsageError("Name a recipe, or a folder of pictures: bagcert train --data FOLDER. See bagcert recipes.")
-    return Planned(load_recipe(recipe, ["network.name=own", *changes] if origin.own else changes), told="")
+    own = origin.own and not load_recipe(recipe).network.brings_weights
+    return Planned(load_recipe(recipe, ["network.name=own", *changes] if own else changes), told="")
 
 
 def handed_over(recipe: Recipe, network: str | None, seed: int) -> Recipe:
     """The recipe with a network of the caller's own, if one is named."""
     torch.manual_seed(derive_seed(seed, "weights"))
-    own = own_network(network)
+    own = own_network(network, pretrained=not recipe.training.weights)
     return recipe if own is None else replace(recipe, network=recipe.network.handed(own))

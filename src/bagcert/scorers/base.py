@@ -2,7 +2,8 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Self
 
@@ -16,7 +17,9 @@ from bagcert.scorers.steps import ScoreStep
 from bagcert.tensors import Images, Scores
 from bagcert.threats import Footprint, Threat
 
-SCORES, LOGITS, MARGINS = "scores of regions", "logits of whole images", "margins"  # what a loss may read
+# What a loss may read.
+SCORES, LOGITS, MARGINS = "scores of regions", "logits of whole images", "margins"
+MASKED = "logits of masked images"  # by `DoubleMasking.under`
 
 
 class Need(Enum):
@@ -129,6 +132,10 @@ class NetworkConfig(ABC):
         """The same config, which builds its scorer around a network of the caller's own."""
         raise UsageError("This model has a network of ours, which its card describes. Leave out your own network.")
 
+    def need_network(self) -> nn.Module:
+        """The network that the caller handed over."""
+        raise UsageError("Weights of a file are for a network of your own. Add --network MODULE:FUNCTION.")
+
 
 OWN = "module"  # a scorer's part that the caller handed over
 
@@ -157,7 +164,7 @@ class HandedConfig(NetworkConfig):
         if found != self.classes:
             raise UsageError(
                 f"The network must score {self.classes} classes, but scores {found}. "
-                "Change its last layer, or hand over another one."
+                f"Hand over one with a new last layer: let your function return it with {self.classes} outputs."
             )
 
 
@@ -175,8 +182,25 @@ class BuiltScorer(Scorer):
     def classes(self) -> int:  # type: ignore[override]
         return self.config.classes
 
+    def trained_for(self, threat: Threat) -> "BuiltScorer":
+        """The network to train against that threat: itself, unless its config leaves open what it looks at."""
+        return self
+
     def begin_step(self, progress: float) -> None:
         """Called before each training step with the share of all steps that is done."""
+
+
+@contextmanager
+def evaluating(*modules: nn.Module) -> Iterator[None]:
+    """Put modules into evaluation mode, and back: each of their layers into the mode that it had."""
+    modes = {layer: layer.training for module in modules for layer in module.modules()}
+    for module in modules:
+        module.eval()
+    try:
+        yield
+    finally:
+        for layer, training in modes.items():
+            layer.training = training
 
 
 class Logits(nn.Module):

@@ -37,6 +37,8 @@ class CoverConfig(HidingConfig, HandedConfig):
     at_once: Annotated[int, Key("masked images in each pass", least=1, most=2**14)] = ON_CPU
     dtype: Annotated[str, Key("float32, or bfloat16 by autocast")] = "float32"
     compiled: Annotated[bool, Key("run by torch.compile")] = False
+    mean: Annotated[tuple[float, ...], Key("of its channels, for pixels in 0..1; none: that of the data", 0, 1)] = ()
+    std: Annotated[tuple[float, ...], Key("of its channels; none: that of the data", 1e-6, 1e3)] = ()
     given: Annotated[int, Key("masks of the caller's own instead, stored with the weights", least=0, most=MOST)] = 0
 
     def __post_init__(self) -> None:
@@ -59,7 +61,8 @@ class CoverConfig(HidingConfig, HandedConfig):
     def build(self, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "CoverScorer":
         network = self.need_network().eval()
         check_classifier(network, self, image_size)
-        return CoverScorer(network, self, image_size, mean, std).to(example_weight(network).device)
+        scorer = CoverScorer(network, self, image_size, self.mean or mean, self.std or std)
+        return scorer.to(example_weight(network).device).train()
 
 
 class CoverScorer(DoubleMasking):
@@ -91,6 +94,9 @@ class CoverScorer(DoubleMasking):
     def at_once(self) -> int:
         return self.config.at_once
 
+    def trained_for(self, threat: Threat) -> DoubleMasking:
+        return self.facing(threat)
+
     def against(self, threat: Threat) -> Hidden:
         if not self.config.given:
             return super().against(threat)
@@ -110,6 +116,8 @@ class CoverScorer(DoubleMasking):
 
     def classify(self, images: Images, masks: Tensor) -> Tensor:
         shown = self.normalize(torch.where(masks[:, None], self.fill, images))
+        if self.training:  # by the program of the training
+            return getattr(self, OWN)(shown).float()  # type: ignore[no-any-return]
         with ExitStack() as settings:
             if self.config.dtype != "float32":
                 settings.enter_context(torch.autocast(images.device.type, DTYPES[self.config.dtype]))

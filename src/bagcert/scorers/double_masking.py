@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bagcert.scorers.base import LOGITS, Need
+from bagcert.scorers.base import MASKED, Need
 from bagcert.scorers.steps import OneMaskStep
 from bagcert.scorers.views import Hidden, HidingScorer
 from bagcert.tensors import Images, Scores
@@ -55,7 +55,7 @@ class DoubleMasking(HidingScorer):
     makes a view unanimous, so nothing more is ever certified.
     """
 
-    trains: ClassVar[str] = LOGITS
+    trains: ClassVar[str] = MASKED
     own_batches: ClassVar[bool] = True
     traceable: ClassVar[bool] = False  # positions stay apart because they are masked
     pairs = True  # it counts pairs of masks; else its scores are the logits under single ones
@@ -101,7 +101,10 @@ class DoubleMasking(HidingScorer):
         if not self.training:
             return self.step.soft(self.logits(images))
         drawn = torch.randint(len(self.hidden), (2, len(images)), device=images.device)
-        masks = self.hidden.masks(drawn[0]) | self.hidden.masks(drawn[1])
+        return self.under(self.hidden.masks(drawn[0]) | self.hidden.masks(drawn[1]), images)
+
+    def under(self, masks: Tensor, images: Images) -> Scores:
+        """For a loss: the logits of each image under its own mask [b h w], as a map of one entry."""
         return self.classify(images, masks).float()[:, :, None, None]
 
     def logits(self, images: Images) -> Tensor:

@@ -1,6 +1,7 @@
 """Bring your own network: it is traced, the trace is checked and run, and its scores become integers."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bagcert.errors import UsageError
-from bagcert.scorers.base import BuiltScorer, Channels, Classes, HandedConfig, Step
+from bagcert.scorers.base import BuiltScorer, Channels, Classes, HandedConfig, Step, evaluating
 from bagcert.scorers.footprint_table import pixel_table
 from bagcert.scorers.steps import score_step
 from bagcert.tensors import Images, Scores
@@ -74,12 +75,8 @@ class WrappedScorer(BuiltScorer):
         before = form(self.module)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if form(self.module) != before:
-            modes = {module: module.training for module in self.modules()}
-            if self.training:  # what is traced is what will score, in evaluation mode
-                self.eval()
-            self._trace(self.footprint.image_size, self.channels)
-            for module, training in modes.items():
-                module.training = training
+            with evaluating(self) if self.training else nullcontext():  # what is traced is what will score
+                self._trace(self.footprint.image_size, self.channels)
             if not self.traced.footprint.same(self.footprint):
                 raise UsageError("The network has another footprint after the move. Wrap it again.")
         return self

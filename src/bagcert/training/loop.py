@@ -96,10 +96,11 @@ def step_seconds(trainer: Trainer, warmup: int, timed: int) -> float:
 
 
 def expected_seconds(run: Run) -> float:
-    """How long all steps and evaluations take, roughly. Certifying a picture takes about a third of training on it."""
+    """How long all steps and evaluations take, roughly. A pass to certify takes a third of one to train."""
     recipe = run.trainer.recipe
     pictures = recipe.evaluation.images or len(run.validation)
-    certified = recipe.evaluation.times * pictures / (3 * recipe.training.batch_size)  # in steps
+    passes = recipe.evaluation.times * pictures * run.trainer.scorer.passes
+    certified = passes / (3 * recipe.training.batch_size)  # in steps
     return step_seconds(run.trainer, warmup=1, timed=2) * (run.steps + certified)
 
 

@@ -3,15 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from bagcert.config import DERIVED, Key
-from bagcert.scorers.base import LOGITS, MARGINS, SCORES
-from bagcert.tensors import Labels, Scores
+from bagcert.scorers.base import LOGITS, MARGINS, MASKED, SCORES, BuiltScorer, evaluating
+from bagcert.scorers.double_masking import DoubleMasking
+from bagcert.tensors import Images, Labels, Scores
 from bagcert.threats import Footprint, Threat
 
 
@@ -46,6 +47,11 @@ class Loss(ABC):
     @abstractmethod
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
         """The mean loss of the batch, a scalar."""
+
+    def scores(self, scorer: BuiltScorer, images: Images, labels: Labels) -> Scores:
+        """What the loss reads of a batch: what the network returns in training, unless the loss asks it another way."""
+        found: Scores = scorer(images)
+        return found
 
     def against(self, threat: Threat, footprint: Footprint) -> "Loss":
         """The loss that trains a network of this footprint for this threat."""
@@ -123,10 +129,39 @@ class CrossEntropyLoss(Loss):
     """Plain cross-entropy of the mean scores: the baseline, and the loss of rivals that certify in another way."""
 
     name: ClassVar[str] = "cross-entropy"
-    reads: ClassVar[tuple[str, ...]] = (SCORES, LOGITS)
+    reads: ClassVar[tuple[str, ...]] = (SCORES, LOGITS, MASKED)
 
     def __call__(self, scores: Scores, labels: Labels) -> Tensor:
         return F.cross_entropy(scores.mean(dim=(2, 3)), labels)
+
+
+@dataclass(frozen=True)
+class UnmaskedLoss(CrossEntropyLoss):
+    """Cross-entropy of plain images, for networks under masks: as if they were trained for no defense."""
+
+    name: ClassVar[str] = "unmasked"
+    reads: ClassVar[tuple[str, ...]] = (MASKED,)
+
+    def scores(self, scorer: BuiltScorer, images: Images, labels: Labels) -> Scores:
+        none = torch.zeros_like(images[:, 0], dtype=torch.bool)
+        return cast(DoubleMasking, scorer).under(none, images)
+
+
+@dataclass(frozen=True)
+class TwoMaskPixelsLoss(CrossEntropyLoss):
+    """Cross-entropy of images under two masks of their pixels, the two that hurt the true class most.
+
+    For networks under masks and the rule `unanimous`. The pair is picked greedily per image: the mask with the largest
+    loss, then the one with the largest loss beside it (Saha et al. 2023).
+    """
+
+    name: ClassVar[str] = "two-mask-pixels"
+    reads: ClassVar[tuple[str, ...]] = (MASKED,)
+    tried: Annotated[int, Key("random masks to pick each of the two from, per image; 0: all", 0, 1024)] = 0
+
+    def scores(self, scorer: BuiltScorer, images: Images, labels: Labels) -> Scores:
+        masked = cast(DoubleMasking, scorer)
+        return masked.under(worst_masks(masked, images, labels, self.tried), images)
 
 
 @dataclass(frozen=True)
@@ -162,7 +197,17 @@ class IntervalLoss(Loss):
 
 
 LOSSES: dict[str, type[Loss]] = {
-    kind.name: kind for kind in (MarginLoss, TwoMaskLoss, DetectLoss, MaskedLoss, CrossEntropyLoss, IntervalLoss)
+    kind.name: kind
+    for kind in (
+        MarginLoss,
+        TwoMaskLoss,
+        DetectLoss,
+        MaskedLoss,
+        CrossEntropyLoss,
+        UnmaskedLoss,
+        TwoMaskPixelsLoss,
+        IntervalLoss,
+    )
 }
 
 
@@ -186,3 +231,24 @@ def greedy_mask(scores: Scores, labels: Labels, window: tuple[int, int], masks: 
         worst = lead_of(outside, labels).argmin(dim=1)
         kept = kept * (1 - window_mask(worst, window, scores.shape[2:]))
     return kept
+
+
+@torch.compiler.disable(recursive=False)  # type: ignore[no-untyped-call,untyped-decorator]  # the network inside is compiled, once for all masks
+@torch.no_grad()
+def worst_masks(scorer: DoubleMasking, images: Images, labels: Labels, tried: int) -> Tensor:
+    """Two masks of each image as one, bool [b h w], each the worst of all, or of `tried` random ones.
+
+    Asked in evaluation mode, as a defense asks: no batch norm mixes images or takes these passes into its averages.
+    """
+    hidden, count = torch.zeros_like(images[:, 0], dtype=torch.bool), len(scorer.hidden)
+    with evaluating(*scorer.children()):
+        for _ in range(2):
+            order = torch.rand(count, len(images), device=images.device).argsort(dim=0)  # a random one for each image
+            choices = order[: tried or count]
+            losses = [
+                F.cross_entropy(scorer.classify(images, hidden | scorer.hidden.masks(each)), labels, reduction="none")
+                for each in choices
+            ]
+            worst = torch.stack(losses).argmax(dim=0, keepdim=True)  # 1 b
+            hidden = hidden | scorer.hidden.masks(choices.gather(0, worst)[0])
+    return hidden

@@ -57,7 +57,7 @@ def plan_folder(folder: Path, name: str | None, overrides: Sequence[str], origin
     data, network = table.setdefault("data", {}), table.setdefault("network", {})
     data.update(frame(look, meant.data))
     step = {key: value for key, value in network.items() if key == "step"}  # it belongs to loss and rule
-    if origin.own:
+    if origin.own and not meant.network.brings_weights:
         table["network"] = {"name": OwnConfig.name, **step}
     table["network"]["channels"] = 1 if look.gray else 3
     if start:

@@ -61,6 +61,7 @@ class TrainingConfig:
     batch_size: Annotated[int, Key("pictures per step, over all devices", most=10**6)] = 96  # App. A.1.1
     average: Annotated[float, Key("decay of the average of weights that is kept; 0: the last weights")] = 0.0
     start: Annotated[str, Key("model or run folder whose weights to begin with, under a new head; none: random")] = ""
+    weights: Annotated[str, Key("file of weights for a network of your own, .safetensors or .pth; none: its own")] = ""
     freeze: Annotated[bool, Key("train only the new head of a network that was started from a model")] = False
     checkpoint_seconds: Annotated[float, Key("seconds between checkpoints", 0, 10**6)] = 120.0
 

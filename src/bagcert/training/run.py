@@ -170,6 +170,7 @@ class Run:
             },
             "recipe": recipe.table(),
             **({"start": trainer.start} if trainer.start else {}),
+            **({"weights_from": trainer.foreign} if trainer.foreign else {}),
             "seed": trainer.seed,
             "steps": self.steps,
             "seconds": round(self.seconds, 1),

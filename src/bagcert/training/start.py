@@ -1,10 +1,12 @@
 """Begin with the weights of a model instead of random ones."""
 
+from pathlib import Path
+
 from torch import nn
 
 from bagcert.errors import UsageError
-from bagcert.scorers.base import BuiltScorer
-from bagcert.scorers.weights import load_scorer
+from bagcert.scorers.base import BuiltScorer, NetworkConfig
+from bagcert.scorers.weights import load_foreign, load_scorer
 from bagcert.stored_models import model_folder
 
 HEAD, POSITIONS = "head", "positions"
@@ -33,6 +35,11 @@ def take_weights(scorer: BuiltScorer, model: str) -> dict[str, str]:
         )
     scorer.load_state_dict(own | kept)
     return {"model": model, "weights_sha256": card["weights_sha256"]}
+
+
+def foreign_weights(network: NetworkConfig, file: str) -> dict[str, str]:
+    """Give the caller's own network the weights of a file of another program; return what the card says of it."""
+    return {"name": Path(file).name, "sha256": load_foreign(network.need_network(), Path(file))}
 
 
 def freeze(scorer: nn.Module) -> None:

@@ -11,13 +11,13 @@ from bagcert.data.augment import Augmentation
 from bagcert.data.base import Batch, Dataset, Source, derive_seed
 from bagcert.distributed import World
 from bagcert.errors import UsageError
-from bagcert.scorers.base import BuiltScorer, Scorer
+from bagcert.scorers.base import BuiltScorer
 from bagcert.tensors import Images, Labels
 from bagcert.threats import parse_threat
 from bagcert.training.losses import LOSSES, Loss
 from bagcert.training.optimizers import set_rates
 from bagcert.training.recipe import Recipe
-from bagcert.training.start import freeze, take_weights
+from bagcert.training.start import foreign_weights, freeze, take_weights
 from bagcert.training.sync import share_norms
 
 
@@ -48,7 +48,7 @@ LEAST_STRIDED = 16  # channels in a block of oneDNN with AVX-512; 8 with AVX2
 
 
 def build_scorer(recipe: Recipe, dataset: Dataset) -> BuiltScorer:
-    """The recipe's network, built for the data set."""
+    """The recipe's network, built for the data set and the patch."""
     network = recipe.network
     for key, expected in (("classes", len(dataset.classes)), ("channels", dataset.channels)):
         if getattr(network, key) != expected:
@@ -56,7 +56,8 @@ def build_scorer(recipe: Recipe, dataset: Dataset) -> BuiltScorer:
                 f"The data set {recipe.data.name} needs network.{key} = {expected}, not {getattr(network, key)}. "
                 f"Add --set network.{key}={expected}."
             )
-    return network.build(dataset.image_size, dataset.mean, dataset.std)
+    scorer = network.build(dataset.image_size, dataset.mean, dataset.std)
+    return scorer.trained_for(parse_threat(recipe.evaluation.patch, dataset.image_size))
 
 
 def fitted_loss(scorer: BuiltScorer, loss: Loss, patch: str) -> Loss:
@@ -91,7 +92,7 @@ def check_strides(scorer: BuiltScorer, device: torch.device) -> None:
 class Objective(nn.Module):
     """The loss of a batch as one module, so that it is compiled and distributed as a whole."""
 
-    def __init__(self, scorer: Scorer, loss: Loss) -> None:
+    def __init__(self, scorer: BuiltScorer, loss: Loss) -> None:
         super().__init__()
         self.scorer = scorer
         self.loss = loss
@@ -99,7 +100,7 @@ class Objective(nn.Module):
     def forward(self, images: Images, labels: Labels) -> Tensor:
         images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=images.is_cuda):
-            scores = self.scorer(images)
+            scores = self.loss.scores(self.scorer, images, labels)
         return self.loss(scores, labels.repeat(len(scores) // len(labels)))  # once per member of an ensemble
 
 
@@ -115,8 +116,9 @@ class Trainer:
                 f"but is {recipe.training.batch_size}."
             )
         torch.manual_seed(derive_seed(seed, "weights"))
+        start, weights = recipe.training.start, recipe.training.weights
+        self.foreign = foreign_weights(recipe.network, weights) if weights else None
         self.scorer = build_scorer(recipe, dataset)
-        start = recipe.training.start
         self.start = take_weights(self.scorer, start) if start else None
         if recipe.training.freeze:
             freeze(self.scorer)

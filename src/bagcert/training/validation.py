@@ -10,7 +10,7 @@ from torch import Tensor
 from bagcert.data.base import Batch, Source
 from bagcert.defense import Defense
 from bagcert.distributed import World
-from bagcert.scorers.base import Scorer
+from bagcert.scorers.base import Need, Scorer, evaluating
 from bagcert.training.recipe import EvaluationConfig
 
 
@@ -43,16 +43,14 @@ def validate(
     own = {name: value.clone() for name, value in scorer.state_dict().items()} if weights is not None else None
     if weights is not None:
         scorer.load_state_dict(weights)
-    modes = {module: module.training for module in scorer.modules()}  # frozen layers are never in training
-    defense = defense_of(scorer.eval(), classes, config, world)
     counts = torch.zeros(4, dtype=torch.int64, device=world.device)
-    size = defense.batch_size * world.size
-    batches = source.batches(size, world.device, shard=world.shard)
-    for batch in islice(batches, -(-config.images // size) if config.images else None):
-        if len(batch.labels):
-            counts += count(defense, batch)
-    for module, training in modes.items():
-        module.training = training
+    with evaluating(scorer):
+        defense = defense_of(scorer, classes, config, world)
+        size = defense.batch_size * world.size
+        batches = source.batches(size, world.device, shard=world.shard)
+        for batch in islice(batches, -(-config.images // size) if config.images else None):
+            if len(batch.labels):
+                counts += count(defense, batch)
     if own is not None:
         scorer.load_state_dict(own)
     total, clean, certified, votes = world.sum(counts).tolist()
@@ -64,7 +62,7 @@ def count(defense: Defense, batch: Batch) -> Tensor:
     """Counts of one batch: images, correct ones, correct and certified ones, positive scores."""
     # In the precision of training: the certificates hold for these very scores, and weights stay comparable.
     with torch.autocast(batch.images.device.type, dtype=torch.bfloat16, enabled=batch.images.is_cuda):
-        scores = defense.scores(batch.images)
+        scores = defense.scores(batch.images, Need.PROOF)
     certificate = defense.certify_integers(scores, exact=False)  # whether, not by how much
     right = certificate.predicted == batch.labels
     if defense.rule.detects and certificate.alert is not None:
