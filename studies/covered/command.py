@@ -7,6 +7,8 @@
     python -m studies covered times FOLDER --networks lite0 --images 4                              (on a CPU)
     python -m studies covered page                        (fill docs/imagenet.md)
 
+`python -m studies covered train FOLDER` is in `trained.py`.
+
 FOLDER holds val/CLASS/*: the first two photographs of each class of ImageNet's validation set, by name, cut to 224x224.
 Every evaluation is one rows file with recovery (`unanimous`) and detection at several thresholds (`detect`). Each time
 is that of 32 photographs in one program: to classify, to certify and to detect.
@@ -14,7 +16,7 @@ is that of 32 photographs in one program: to classify, to certify and to detect.
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -22,6 +24,7 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from torch import nn
 
 import bagcert
 from bagcert.attacks import AttackSettings
@@ -36,6 +39,7 @@ from bagcert.program import usual_device
 from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe
+from bagcert.threats import Patch
 from studies.common.results import RESULTS, provenance, write_results
 from studies.common.sharing import deadline_of, report
 from studies.common.subject import Subject
@@ -100,27 +104,21 @@ def read_photographs(folder: Path) -> FolderDataset:
 def covered(
     name: str, masks: int, dataset: FolderDataset, work: Path, dtype: str, compiled: bool, at_once: int | None
 ) -> Defense:
+    """The network under so many masks."""
+    kind = f"{usual_device().type}-{dtype}{'-compiled' if compiled else ''}"
+    settings = {"masks": masks, "framing": dataset.framing, "at_once": at_once, "dtype": dtype, "compiled": compiled}
+    build: Callable[[], nn.Module] = getattr(networks, name)
+    return covered_once(work / f"{name}-k{masks}-{kind}", build, SIDE, dataset.classes, "2%", **settings)
+
+
+def covered_once(
+    folder: Path, build: Callable[[], nn.Module], side: int, classes: Sequence[str], patch: Patch, **settings: Any
+) -> Defense:
     """The network under masks: its weights become safetensors with a card, and are loaded from there."""
     device = usual_device()
-    folder = work / f"{name}-k{masks}-{device.type}-{dtype}{'-compiled' if compiled else ''}"
-    build: Callable[[], torch.nn.Module] = getattr(networks, name)
     if not folder.exists():
-        network = build().to(device)
-        bagcert.cover(
-            network,
-            SIDE,
-            dataset.classes,
-            "2%",
-            masks=masks,
-            mean=MEAN,
-            std=STD,
-            framing=dataset.framing,
-            at_once=at_once,
-            dtype=dtype,
-            compiled=compiled,
-        ).save(folder)
-    found = load(folder, device, build().to(device))
-    return replace(found, batch_size=96)
+        bagcert.cover(build().to(device), side, classes, patch, mean=MEAN, std=STD, **settings).save(folder)
+    return replace(load(folder, device, build().to(device)), batch_size=96)
 
 
 def attacked_path(rows: Path) -> Path:

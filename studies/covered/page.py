@@ -16,6 +16,7 @@ from studies.common.results import RESULTS, ROOT
 from studies.common.tables import Lines, put_table
 from studies.covered.command import PATCHES, RULES
 from studies.covered.networks import WEIGHTS
+from studies.covered.trained import LOSSES
 
 PAGE = ROOT / "docs" / "imagenet.md"
 MASKS = (6, 3)
@@ -89,7 +90,24 @@ def costs() -> Lines:
     return lines
 
 
-TABLES = {"covered": accuracies, "thresholds": thresholds, "costs": costs}
+def trainings() -> Lines:
+    """What training under masks brings."""
+    lines: Lines = [("training", "k", "steps", "network alone", "recovered", "detected, t = 0")]
+    for loss, masks in product(LOSSES, MASKS):
+        path = folder() / f"trained-{loss}-k{masks}.jsonl.gz"
+        if not path.exists():
+            lines.append((loss, str(masks), *["–"] * 4))
+            continue
+        rows = read_rows(path)
+        recovered, detected = rows.results
+        alone = float((rows.results[detected].predicted == rows.labels).double().mean())
+        steps = json.loads((folder() / f"trained-{loss}.json").read_text(encoding="utf-8"))["steps"]
+        found = (shares(rows, each.patch, each.rule) for each in (recovered, detected))
+        lines.append((loss, str(masks), f"{steps:,}", percent(alone), *found))
+    return lines
+
+
+TABLES = {"covered": accuracies, "thresholds": thresholds, "costs": costs, "trained": trainings}
 
 
 def filled() -> str:

@@ -1,6 +1,7 @@
 """The study of covered networks, with a tiny network and tiny photographs."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from bagcert.errors import UsageError
 from bagcert.rows.attacked import read_attack_rows
 from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Evaluation
-from studies.covered import command, networks, page
+from studies.covered import command, networks, page, trained
 
 
 def tiny() -> nn.Module:
@@ -58,6 +59,41 @@ def test_rows_times_and_attacks_of_every_job(
     monkeypatch.setitem(command.PATCHES, "3x3", "4 %")
     head, line = page.accuracies()
     assert line[:4] == ("tiny", "2", "3x3 (4 %)", "6") and len(line) == len(head)
+
+
+def tiny_for(classes: int, side: int) -> nn.Module:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, classes)
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.slow
+def test_trainings_side_by_side(photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(photographs / "val", photographs / "train")
+    for path in photographs.glob("train/*/*.png"):
+        for number in range(5):
+            shutil.copy(path, path.with_name(f"{path.stem}-{number}.png"))
+    monkeypatch.setattr(networks, "lite0_for", tiny_for)
+    bench = trained.Bench(photographs, tmp_path / "out", tmp_path / "work", 16, 1.0, tiny=True)
+    for loss in trained.LOSSES:
+        assert not bench.is_done(loss)
+        assert trained.carry_out([loss], bench).startswith(f"{loss}: clean ")
+        assert bench.is_done(loss)
+        weights = (bench.run(loss) / "weights.safetensors").read_bytes()
+        trained.carry_out([loss], bench)  # all of it is there
+        assert (bench.run(loss) / "weights.safetensors").read_bytes() == weights
+        found = json.loads(bench.result(loss).read_text())
+        assert found["recipe"]["loss"]["name"] == trained.LOSSES[loss][0].partition("=")[2] and found["steps"] == 1
+        for masks in trained.MASKS:
+            rows = read_rows(bench.rows(loss, masks))
+            assert [entry.rule for entry in rows.results] == ["unanimous", "detect"] and len(rows) == 2
+    monkeypatch.setattr(page, "folder", lambda: tmp_path / "out" / "covered")
+    head, *lines = page.trainings()
+    assert len(lines) == 6 and all(len(line) == len(head) and "–" not in line[2:4] for line in lines)
+    with pytest.raises(UsageError, match="Unknown run 'gready'"):
+        trained.train(photographs, losses=["gready"], out=tmp_path)
+    with pytest.raises(UsageError, match="rehearsed rows are no results"):
+        trained.train(photographs, tiny=True)
 
 
 def test_other_photographs_are_refused(photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

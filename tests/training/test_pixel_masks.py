@@ -103,7 +103,7 @@ def test_of_random_masks_the_worst_is_picked(tried: int, images: Tensor, monkeyp
 
 def test_picking_leaves_the_network_as_it_was(images: Tensor) -> None:
     scorer = scorer_of()
-    scorer.module[1].training = False  # type: ignore[operator,index,union-attr]  # frozen
+    scorer.module[1].training = False  # type: ignore[index,union-attr]  # frozen
     modes = [module.training for module in scorer.modules()]
     before = {name: value.clone() for name, value in scorer.state_dict().items()}
     masks = worst_masks(scorer, images, LABELS, tried=2)
