@@ -52,7 +52,12 @@ def test_a_recipe_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         "learning rate of the convolutions: the angle of a step (0 to 100)",
     ] in shown
     assert ["network.kernels", "[3, 1, 3, 1, 1, 1, 1, 1]", "[3, 1, 3, 1, 1, 1, 1, 1]"] in [row[:3] for row in shown]
-    assert ["loss.name", '"two-mask"', "", "or margin, detect, masked, cross-entropy, interval"] in shown
+    assert [
+        "loss.name",
+        '"two-mask"',
+        "",
+        "or margin, detect, masked, cross-entropy, unmasked, two-mask-pixels, interval",
+    ] in shown
 
 
 def test_an_unknown_recipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
