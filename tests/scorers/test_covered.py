@@ -217,6 +217,20 @@ def test_other_patches_under_given_masks() -> None:
         defense.against("2x3")
 
 
+@pytest.mark.parametrize("masks", [2, IRREGULAR])
+def test_threats_that_are_written_alike_are_told_apart(masks: int | Tensor) -> None:
+    """Both are written '1 regions', but only one of them lies where the other does."""
+    here, there = drawn("x.. ..."), drawn("... .xx")
+    defense = covered(0, here, masks=masks)  # type: ignore[arg-type]
+    moved = defense.against(there)
+    assert str(defense.threat) == str(moved.threat) and defense.against(here).scorer is defense.scorer
+    fresh = covered(0, there, masks=masks)  # type: ignore[arg-type]
+    assert torch.equal(moved.certify(WORLD, exact=False).certified, fresh.certify(WORLD).certified)
+    if isinstance(masks, Tensor):
+        with pytest.raises(UsageError, match="No mask holds all of the patch of 2x3"):
+            defense.against(drawn("xxx xxx"))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_answers_and_proofs_of_patchcleanser(seed: int) -> None:
     defense = covered(seed)

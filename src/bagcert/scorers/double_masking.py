@@ -89,7 +89,7 @@ class DoubleMasking(HidingScorer):
             self.step = OneMaskStep(len(self.hidden))
 
     def facing(self, threat: Threat, views: bool = True) -> "DoubleMasking":
-        if self.threat is not None and (str(self.threat), self.pairs) == (str(threat), views):
+        if self.threat is not None and self.threat.same(threat) and self.pairs == views:
             return self
         faced = copy.copy(self)
         faced.pairs, faced.threat, faced._hides = views, threat, None

@@ -56,6 +56,11 @@ class Threat(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self} of {self.image_size[0]}x{self.image_size[1]})"
 
+    def same(self, other: "Threat") -> bool:
+        """Written alike and made of the same sets: several sets of masks are written '4 regions'."""
+        sets = tuple(torch.empty(0) if each.masks is None else each.masks for each in (self, other))
+        return (str(self), self.image_size) == (str(other), other.image_size) and torch.equal(*sets)
+
     @abstractmethod
     def describe(self) -> str:
         """The threat in words, pixels and share of the image."""
