@@ -188,7 +188,7 @@ def large():
     return small(1000)
 """
 TRAIN = (
-    "train cover --data pictures --network my_classifiers:small --patch 2x2 --out run --set network.masks=2 "
+    "train cover --data pictures --network masked_classifiers:small --patch 2x2 --out run --set network.masks=2 "
     "--set network.at_once=16 --set schedule.epochs=12 --set optimizer.lr=0.01 --set data.crop_padding=0"
 )
 
@@ -197,7 +197,7 @@ TRAIN = (
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures whose upper or lower half is bright, but for noise."""
     monkeypatch.chdir(tmp_path)
-    Path("my_classifiers.py").write_text(CODE, encoding="utf-8")
+    Path("masked_classifiers.py").write_text(CODE, encoding="utf-8")
     draw = np.random.default_rng(0)
     for part, count in (("train", 40), ("val", 20)):
         for name in ("lower", "upper"):
@@ -214,24 +214,24 @@ def test_from_a_folder_and_foreign_weights_to_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(Path.cwd()))
-    import my_classifiers  # type: ignore[import-not-found]
+    import masked_classifiers  # type: ignore[import-not-found]
 
     torch.manual_seed(0)
-    torch.save(my_classifiers.small().state_dict(), "start.pth")
+    torch.save(masked_classifiers.small().state_dict(), "start.pth")
     assert call(monkeypatch, *TRAIN.split(), "--weights", "start.pth") == 0
     assert "training at 12x12 with recipe cover against 2x2 patches" in capsys.readouterr().out
     card = read_json(Path("run/config.json"))
     assert card["weights_from"] == {"name": "start.pth", "sha256": sha256(Path("start.pth").read_bytes())}
     assert card["scorer"]["kind"] == "cover" and card["recipe"]["network"]["masks"] == 2
 
-    words = "certify run --network my_classifiers:small --scores --out rows.jsonl"
+    words = "certify run --network masked_classifiers:small --scores --out rows.jsonl"
     assert call(monkeypatch, *words.split()) == 0
     assert call(monkeypatch, "verify", "rows.jsonl") == 0
-    words = "attack run --network my_classifiers:small --limit 2 --steps 2"
+    words = "attack run --network masked_classifiers:small --limit 2 --steps 2"
     assert call(monkeypatch, *words.split()) == 0
 
-    defense = bagcert.load("run", network=my_classifiers.small())
-    untrained = my_classifiers.small().eval()
+    defense = bagcert.load("run", network=masked_classifiers.small())
+    untrained = masked_classifiers.small().eval()
     untrained.load_state_dict(torch.load("start.pth"))
     scorer = defense.scorer
     assert isinstance(scorer, CoverScorer)
@@ -251,7 +251,7 @@ def test_from_a_folder_and_foreign_weights_to_rows(
     ("words", "told"),
     [
         (
-            "--network my_classifiers:large",
+            "--network masked_classifiers:large",
             "must score 2 classes, but scores 1000. Hand over one with a new last layer",
         ),
         ("--weights none.pth", "none.pth holds no weights that are tensors alone"),
