@@ -218,8 +218,8 @@ def program_lines(entries: list[Entry]) -> Lines:
         for row, (name, found) in zip(program_cells(each), each.programs.items(), strict=True):
             known = usual is not None and found.speed is not None
             times = f"{usual.ms_per_image / found.speed.ms_per_image:.2f}x" if known else DASH  # type: ignore[union-attr]
-            path = "its card" if name == EXACT else f"`studies/results/programs/{each.name}-{name}.jsonl.gz`"
-            lines.append((f"`{each.name}`", *row[1:], times, path))
+            stored = f"`{BY_PROGRAM}/{each.name}-{name}.jsonl.gz`" if found.recovery else DASH
+            lines.append((f"`{each.name}`", *row[1:], times, "its card" if name == EXACT else stored))
     return lines
 
 
