@@ -28,6 +28,17 @@ finally:
     assert "loaded:\n" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_loading_a_model_does_not_import_the_compiler() -> None:
+    code = """
+import sys
+import bagcert
+assert bagcert.load("cifar10-small").scorer.positions is not None
+print("loaded:", *{"torch._dynamo", "sympy"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "loaded:\n", done.stderr
+
+
 def test_each_file_with_a_command_has_a_row_and_each_row_its_options() -> None:
     files = {path.stem: path.read_text(encoding="utf-8") for path in Path("src/bagcert/cli").glob("*.py")}
     assert {name for name, text in files.items() if f"\ndef {name}(" in text} - {"main", "own_network"} == set(COMMANDS)

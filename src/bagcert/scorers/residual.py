@@ -157,8 +157,11 @@ class ResidualScorer(BuiltScorer):
             self.layers.append(Layer(kernel=kernel, stride=stride, dilation=1, padding=kernel // 2))
         self.footprint = Footprint.of_layers(self.layers, image_size=image_size)
         self.complete = config.complete
-        start = 0.02 * torch.randn(widths[self.complete + 1], *self.footprint.grid) if config.positions else None
-        self.positions = nn.Parameter(start) if start is not None else None
+        self.positions = None
+        if config.positions:
+            start = torch.empty(widths[self.complete + 1], *self.footprint.grid)
+            # An outline has no numbers, and drawing them for it would import torch's compiler: half of a start's time.
+            self.positions = nn.Parameter(start if start.is_meta else start.normal_(std=0.02))
 
     @property
     def croppable(self) -> bool:  # type: ignore[override]
