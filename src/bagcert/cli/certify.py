@@ -19,6 +19,7 @@ from bagcert.rows.certified import Rows, read_rows, summary
 from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe, fitting_dataset
 from bagcert.rows.resume import usual_path
+from bagcert.rows.shards import cut
 from bagcert.rows.thresholds import settled
 from bagcert.rows.write import Plan, write_rows
 from bagcert.rules import find_rule
@@ -53,6 +54,10 @@ def certify(
     limit: Annotated[
         int | None, typer.Option(help="number of images, the first ones of the split; default: all", min=1)
     ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="3/8", help="certify only this part of the images; `bagcert rows join` joins all parts"),
+    ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="store scores and weakest placements with the rows")] = False,
     out: Annotated[
         Path | None, typer.Option(help="file for the rows, ending in .jsonl; continued if it exists")
@@ -75,15 +80,16 @@ def certify(
             unseen = partial(fitting_split, defense, data_dir)
             evaluations = [settled(model, defense, entry, false_alerts, unseen) for entry in evaluations]
         images = min(limit or len(source), len(source))
-        plan = Plan(evaluations, images, scores, {str(threat): threat for threat in sets})
+        part = None if shard is None else cut(shard, images, defense.batch_size)
+        plan = Plan(evaluations, images, scores, {str(threat): threat for threat in sets}, part)
         header = describe(model, defense, dataset, split)
         path = rows_path(out) if out is not None else usual_path({**header, **plan.header})
         quiet = not world.is_main
-        with continued(path, quiet), counted("certifying", plan.images, quiet) as after_batch:
+        with continued(path, quiet), counted("certifying", len(plan.part), quiet) as after_batch:
             write_rows(path, defense, plan, source, header, after_batch, world)
         if quiet:
             return
-    rows = read_rows(path)
+    rows = read_rows(path, shard=plan.shard is not None)
     seconds = time.monotonic() - begun
     if as_json:
         typer.echo(json.dumps(to_object(rows, seconds)))

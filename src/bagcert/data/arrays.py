@@ -57,6 +57,9 @@ class ArraySource(Source):
         self.positions = torch.arange(len(arrays.labels)) if positions is None else positions
         self.labels = arrays.labels[self.positions]
 
+    def between(self, first: int, last: int) -> "ArraySource":
+        return ArraySource(self.arrays, self.positions[first:last])
+
     def batches(
         self,
         batch_size: int,

@@ -36,6 +36,10 @@ class Source(ABC):
         return len(self.labels)
 
     @abstractmethod
+    def between(self, first: int, last: int) -> "Source":
+        """The images from `first` up to, but without, `last`; positions count from `first`."""
+
+    @abstractmethod
     def batches(
         self,
         batch_size: int,

@@ -96,6 +96,9 @@ class FolderSource(Source):
     def __init__(self, paths: Sequence[Path], labels: Tensor, framing: Framing, workers: int):
         self.paths, self.labels, self.framing, self.workers = tuple(paths), labels, framing, workers
 
+    def between(self, first: int, last: int) -> "FolderSource":
+        return FolderSource(self.paths[first:last], self.labels[first:last], self.framing, self.workers)
+
     def batches(
         self,
         batch_size: int,

@@ -10,6 +10,7 @@ from torch import Tensor
 from bagcert.errors import UsageError, need_packages
 from bagcert.rows.accuracy import Accuracies, accuracies, wilson
 from bagcert.rows.format import CERTIFICATES, Evaluation
+from bagcert.rows.shards import numbers_of
 from bagcert.rows.table import Table, read_table
 from bagcert.rules import Certificate, detects, raises_alerts
 
@@ -43,7 +44,12 @@ class Rows:
         for entry, certificate in self.results.items():
             told = {name.replace("_region", "_placement"): values for name, values in certificate.to_dict().items()}
             told |= {"certified_square": self.squares[entry].tolist()} if self.squares else {}
-            about = {"patch": entry.patch, "rule": entry.rule, "image": range(len(self)), "label": self.labels.tolist()}
+            about = {
+                "patch": entry.patch,
+                "rule": entry.rule,
+                "image": numbers_of(self.header),
+                "label": self.labels.tolist(),
+            }
             frames.append(frame.DataFrame({**about, **told}))
         return frame.concat(frames, ignore_index=True)
 
@@ -51,9 +57,9 @@ class Rows:
         return accuracies(self.results[evaluation], self.labels, detects(evaluation.rule))
 
 
-def read_rows(path: Path, finished: bool = True) -> Rows:
-    """Certificates from a file; one that lacks images or is not finished is refused."""
-    meta, table = read_table(path, CERTIFICATES, finished)
+def read_rows(path: Path, finished: bool = True, shard: bool = False) -> Rows:
+    """Certificates from a file; one that lacks images, is not finished or, unless asked for, is a shard is refused."""
+    meta, table = read_table(path, CERTIFICATES, finished, shard)
     results, squares = {}, {}
     for place, entry in enumerate(meta.evaluations):
         mine = {name: values[:, place] for name, values in table.items()}

@@ -18,18 +18,17 @@ from typing import Any
 
 from bagcert.errors import UsageError
 from bagcert.files import read_json, read_lines, write_atomically
+from bagcert.rows.shards import shard_of
 from bagcert.rules import raises_alerts
 
 FORMAT, VERSION = "bagcert rows", 1
 CERTIFICATES, ATTACK = "certificates", "attack"
 
 # What a reader believes before it refuses. Every image of ImageNet under six evaluations fits.
-MOST_IMAGES, MOST_RECORDS = 2**22, 2**23
-MOST_EVALUATIONS = 2**10
+MOST_IMAGES, MOST_RECORDS, MOST_EVALUATIONS = 2**22, 2**23, 2**10
 MOST_SIDE = 2**12  # pixels of an image
 MOST_BYTES = 2**30  # of records, unpacked
-LONGEST_LINE = 2**12
-MOST_META_BYTES = 2**20
+LONGEST_LINE, MOST_META_BYTES = 2**12, 2**20
 AT_ONCE = 2**12  # records parsed at a time
 
 Placement = tuple[int, int, int, int]  # row, column, height, width in pixels
@@ -211,6 +210,7 @@ def check_header(meta: Meta) -> None:
         raise ValueError(f"it is of kind {meta.kind}")
     if type(header["images"]) is not int or not 1 <= header["images"] <= MOST_IMAGES:
         raise ValueError(f"{header['images']!r:.40} images")
+    shard_of(header)
     evaluations = meta.evaluations
     if not all(isinstance(text, str) for entry in evaluations for text in (entry.patch, entry.rule)):
         raise ValueError("an evaluation without a patch and a rule")

@@ -21,6 +21,7 @@ from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
 from bagcert.rows.format import CERTIFICATES, Evaluation, Meta, Record, read_meta, read_records, rows_name
 from bagcert.rows.header import describe_scores
+from bagcert.rows.shards import need_whole
 from bagcert.rows.verify.check import verify_rows
 from bagcert.rules import detects
 from bagcert.stored_models import card, shipped_models
@@ -75,6 +76,7 @@ def check_entry(
     """What can be said of one entry; `done(1)` is called after each image."""
     try:
         meta = read_meta(path, CERTIFICATES)
+        need_whole(path, meta.header)  # nobody chooses which images count
         dataset = named_data(meta, data_dir)
         verdict = verify_rows(path, done)
         if verdict.problems:

@@ -22,15 +22,21 @@ from bagcert.rows.format import (
     to_line,
     write_meta,
 )
+from bagcert.rows.shards import shard_of, whole_header
 from bagcert.rows.stored_scores import scores_folder
 from bagcert.rows.table import ordered_columns
 
 
 def usual_path(header: dict[str, Any]) -> Path:
-    """A name of its own for each question, so that the same command continues and another one does not collide."""
+    """A name of its own for each question, so that the same command continues and another one does not collide.
+
+    Shards of one question differ in their numbers alone.
+    """
     name = Path(str(header["model"])).name + ("-attack" if header.get("kind") == ATTACK else "")
-    question = hashlib.sha256(json.dumps(header).encode()).hexdigest()[:8]
-    return Path("rows") / f"{name}-{header['split']}-{question}.jsonl"
+    question = hashlib.sha256(json.dumps(whole_header(header)).encode()).hexdigest()[:8]
+    shard = shard_of(header)
+    part = f"-{shard.number}-of-{shard.of}" if shard else ""
+    return Path("rows") / f"{name}-{header['split']}-{question}{part}.jsonl"
 
 
 def resume(path: Path, header: dict[str, Any], batch: int) -> int:

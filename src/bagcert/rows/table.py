@@ -10,18 +10,22 @@ from torch import Tensor
 
 from bagcert.errors import UsageError
 from bagcert.rows.format import ALERTS, Columns, Meta, kind_command, read_columns, read_meta
+from bagcert.rows.shards import need_whole, numbers_of
 
 NOWHERE = (-1, -1, -1, -1)  # in place of a placement that is not there
 
 Table = dict[str, Tensor]  # [images evaluations], of placements [images evaluations 4]; no texts
 
 
-def read_table(path: Path, kind: str, finished: bool = True) -> tuple[Meta, Table]:
-    """Every field but the texts; a file that lacks records or is not finished is refused.
+def read_table(path: Path, kind: str, finished: bool = True, shard: bool = False) -> tuple[Meta, Table]:
+    """Every field but the texts; a file that lacks records or is not finished is refused, and one of a shard unless
+    the caller knows what to do with it.
 
     Where an evaluation has no alerts, their fields are false.
     """
     meta = read_meta(path, kind)
+    if not shard:
+        need_whole(path, meta.header)
     parts: dict[str, list[Tensor]] = {name: [] for name, wanted in meta.fields.items() if wanted is not str}
     images = 0
     for columns in ordered_columns(path, meta):
@@ -46,17 +50,17 @@ def read_table(path: Path, kind: str, finished: bool = True) -> tuple[Meta, Tabl
 
 def ordered_columns(path: Path, meta: Meta) -> Iterator[Columns]:
     """The fields of all records, refused unless image follows image, each under every evaluation in turn."""
-    done, evaluations = 0, meta.evaluations
+    first, done, evaluations = numbers_of(meta.header).start, 0, meta.evaluations
     patches, rules = [entry.patch for entry in evaluations], [entry.rule for entry in evaluations]
     for columns in read_columns(path, meta):
         count = len(columns["image"])
-        images = [(done + place) // len(evaluations) for place in range(count)]
+        images = [first + (done + place) // len(evaluations) for place in range(count)]
         repeats = count // len(evaluations) + 1
         wanted: Columns = {"image": images, "patch": (patches * repeats)[:count], "rule": (rules * repeats)[:count]}
         if any(columns[name] != values for name, values in wanted.items()):
             raise UsageError(
-                f"The records in {path} must go image by image from 0, each under every evaluation in turn, but do "
-                f"not. {kind_command(meta.kind).capitalize()} again."
+                f"The records in {path} must go image by image from {first}, each under every evaluation in turn, but "
+                f"do not. {kind_command(meta.kind).capitalize()} again."
             )
         yield columns
         done += count

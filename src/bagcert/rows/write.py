@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +18,37 @@ from bagcert.rows.format import Evaluation, Record
 from bagcert.rows.header import describe_scores
 from bagcert.rows.prover import Prover
 from bagcert.rows.resume import append_records, finish, resume
+from bagcert.rows.shards import Shard
 from bagcert.rows.stored_scores import digest, scores_folder, store_scores
 from bagcert.scorers.base import Need
 from bagcert.threats import Threat
 
-BATCH = 96  # images; an interrupted call continues at a multiple of it. Splits among 1 to 4, 6, 8, 12 or 16 processes
+BATCH = 96  # images of each process; an interrupted call continues at a multiple of it
 SMALL_BATCH = 12  # if each image takes minutes
 MANY_PIXELS = 2**23  # shown to the network for one image
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to certify: the first `images` of a split, by each evaluation; with `scores` kept or not."""
+    """What to certify: the first `images` of a split, or a shard of them, by each evaluation; `scores` kept or not."""
 
     evaluations: list[Evaluation]
     images: int
     scores: bool = False
     masks: Mapping[str, Threat] = field(default_factory=dict)  # threats that come from files, by their texts
+    shard: Shard | None = None
+
+    @property
+    def part(self) -> range:
+        """The numbers of the images to certify."""
+        return self.shard.part if self.shard else range(self.images)
 
     @property
     def header(self) -> dict[str, Any]:
         """What the header says of it."""
         stored = {"scores_stored": True} if self.scores else {}
-        return {**stored, "images": self.images, "evaluations": [asdict(entry) for entry in self.evaluations]}
+        shard = self.shard.header if self.shard else {}
+        return {**stored, "images": len(self.part), "evaluations": [asdict(each) for each in self.evaluations], **shard}
 
 
 def write_rows(
@@ -55,8 +62,8 @@ def write_rows(
 ) -> None:
     """Certify the images and write their rows; what an interrupted call wrote is kept and continued.
 
-    In a world of several processes each certifies its part of every batch and the first one writes, so the rows are
-    those of a single process.
+    In a world of several processes each certifies as many images at a time as a single one would, and the first one
+    writes, so the rows are those of a single process.
     """
     world = world or World(defense.device)
     provers: list[Prover] = []
@@ -66,23 +73,25 @@ def write_rows(
     for prover in provers:
         prover.defense.check()
     size = batch_size(provers)
-    if size % world.size:
-        raise UsageError(f"The number of processes must divide {size}, but is {world.size}. Use fewer.")
     header = {**facts, **scores_facts(defense, provers, plan.scores), **plan.header}
+    if plan.shard:
+        header["shard"]["batch"] = size
     done = int(world.share(resume(path, header, size) if world.is_main else 0))
     after_batch(done)
-    first = -(-done // size)
-    batches = source.batches(size, defense.device, start=first, shard=world.shard)
-    for number, batch in enumerate(islice(batches, max(0, -(-plan.images // size) - first)), start=first):
-        parts = world.gather(certified(batch, provers, plan))
+    first = plan.part.start + done
+    left = source.between(first, plan.part.stop)
+    for batch in left.batches(size * world.size, defense.device, shard=world.shard):
+        found = world.gather(certified(batch, first, provers, plan.scores))
         if world.is_main:
+            records = [record for part, _ in found for record in part]
             if plan.scores:  # before their rows: a row promises that its scores are there
-                store_scores(scores_folder(path), number * size, torch.cat([scores for _, scores in parts]).numpy())
-            records = [record for part, _ in parts for record in part]
+                scores = torch.cat([part for _, part in found])
+                for place, chunk in enumerate(torch.split(scores, size)):
+                    store_scores(scores_folder(path), records[0].image + place * size, chunk.numpy())
             append_records(path, records)
             after_batch(len(records) // len(provers))
     if world.is_main:
-        finish(path, summary(read_rows(path, finished=False)))
+        finish(path, summary(read_rows(path, finished=False, shard=plan.shard is not None)))
 
 
 def batch_size(provers: list[Prover]) -> int:
@@ -108,17 +117,20 @@ def scores_facts(defense: Defense, provers: list[Prover], kept: bool) -> dict[st
     return {"footprint": {"image_size": size, "receptive_field": field}}
 
 
-def certified(batch: Batch, provers: list[Prover], plan: Plan) -> tuple[list[Record], Tensor]:
-    """The records of a batch, image after image, and its scores on the CPU as int32."""
+def certified(batch: Batch, begin: int, provers: list[Prover], kept: bool) -> tuple[list[Record], Tensor]:
+    """The records of a batch, image after image, and its scores on the CPU as int32, if they are kept.
+
+    `begin` is the number of the first image of all batches.
+    """
     first = provers[0].defense
-    wanted = batch.index < plan.images
-    images, labels, numbers = batch.images[wanted], batch.labels[wanted].tolist(), batch.index[wanted].tolist()
+    images, labels, numbers = batch.images, batch.labels.tolist(), (batch.index + begin).tolist()
+    values = torch.empty(0, len(first.classes), *first.scorer.footprint.grid, dtype=torch.int32)
     if not numbers:  # fewer images left than processes
-        return [], torch.empty(0, len(first.classes), *first.scorer.footprint.grid, dtype=torch.int32)
-    need = Need.ALL if plan.scores else Need.PROOF
+        return [], values
+    need = Need.ALL if kept else Need.PROOF
     scores = first.scores(images, need)
-    values = scores.values.to(torch.int32).cpu()
-    digests = [digest(value.numpy()) for value in values] if plan.scores else []
+    values = scores.values.to(torch.int32).cpu() if kept else values
+    digests = [digest(value.numpy()) for value in values]
     tables, known = [], {first.scorer: scores}
     for prover in provers:
         if prover.defense.scorer not in known:  # it looks at the images another way for each threat

@@ -12,6 +12,7 @@ import numpy as np
 from bagcert.errors import UsageError
 from bagcert.rows.accuracy import wilson
 from bagcert.rows.format import CERTIFICATES, Evaluation, Meta, Record, read_meta, read_records
+from bagcert.rows.shards import numbers_of
 from bagcert.rows.stored_scores import ScoreFiles, digest
 from bagcert.rows.verify.conditions import CONDITIONS, VIEW_CONDITIONS, Finding, covered, with_alerts
 from bagcert.rows.verify.painted import Masks, patches_at_once
@@ -201,8 +202,8 @@ def check_field(footprint: dict[str, Any]) -> Iterator[str]:
 def missing(meta: Meta, records: list[Record]) -> Iterator[Problem]:
     """Records that are not there, there twice, or of an evaluation that nobody asked for."""
     counts = Counter((record.image, Evaluation(record.patch, record.rule)) for record in records)
-    present = {image for image, _ in counts}
-    for image in range(meta.images):
+    present, wanted = {image for image, _ in counts}, numbers_of(meta.header)
+    for image in wanted:
         if image not in present:
             yield Problem(image, "no row")
             continue
@@ -212,7 +213,7 @@ def missing(meta: Meta, records: list[Record]) -> Iterator[Problem]:
     for (image, entry), times in sorted(counts.items(), key=lambda item: item[0][0]):
         if times > 1:
             yield Problem(image, f"{entry.patch} {entry.rule}: more than one row")
-        if not 0 <= image < meta.images or entry not in meta.evaluations:
+        if image not in wanted or entry not in meta.evaluations:
             yield Problem(image, f"{entry.patch} {entry.rule}: nobody asked for this row")
 
 
