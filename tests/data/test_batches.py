@@ -134,3 +134,12 @@ def test_arrays_refuse_other_types_and_lengths() -> None:
         Arrays(images.float(), labels)
     with pytest.raises(UsageError, match=r"Labels must be int64 \[2\], but are torch\.int64 \[1\]"):
         Arrays(images, labels[:1])
+
+
+def test_a_range_of_a_source_is_a_source() -> None:
+    source = some_source()
+    some, batch = source.between(5, 18), take(source, COUNT)[0]
+    assert len(some) == 13 and torch.equal(some.labels, batch.labels[5:18])
+    assert torch.equal(joined(take(some), "images"), batch.images[5:18])
+    assert joined(take(some), "index").tolist() == list(range(13))
+    assert torch.equal(some.between(2, 4).labels, batch.labels[7:9]) and take(source.between(9, 9)) == []

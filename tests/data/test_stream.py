@@ -125,3 +125,11 @@ def test_an_abandoned_epoch_leaves_no_process(paths: list[Path]) -> None:
     assert len(workers) >= 2
     batches.close()  # type: ignore[attr-defined]
     assert not workers & set(children.read_text().split())
+
+
+def test_a_range_of_a_folder_is_read_alone(paths: list[Path]) -> None:
+    paths[0].unlink()
+    (batch,) = source(paths).between(3, 7).batches(9, "cpu")
+    assert torch.equal(batch.images, torch.stack([decode(path, FRAMING, None) for path in paths[3:7]]).float() / 255)
+    assert (batch.labels.tolist(), batch.index.tolist()) == ([0, 1, 2, 0], [0, 1, 2, 3])
+    assert list(source(paths).between(4, 4).batches(9, "cpu")) == []

@@ -156,6 +156,14 @@ def run_certify(fresh: Installed) -> None:
     assert found["clean_accuracy"] > 0.5
 
 
+def run_rows(fresh: Installed) -> None:
+    for shard in ("1/2", "2/2"):
+        fresh.run("bagcert", "certify", "shipped", "--limit", "50", "--scores", "--shard", shard)
+    parts = [str(path) for path in (fresh.here / "rows").glob("*-of-2.jsonl")]
+    fresh.run("bagcert", "rows", "join", *parts, "--out", "joined.jsonl")
+    assert (fresh.here / "joined.jsonl").read_bytes() == (fresh.here / "rows.jsonl").read_bytes()
+
+
 def run_attack(fresh: Installed) -> None:
     fresh.run("bagcert", "attack", "shipped", "--limit", "4", "--steps", "5", "--out", "attack.jsonl")
 
@@ -245,7 +253,18 @@ RUNS: dict[str, Callable[[Installed], None]] = {
     run.__name__.removeprefix("run_"): run
     for run in (
         *(run_data, run_train, run_recipes, run_models, run_ship, run_push, run_predict, run_certify),
-        *(run_leaderboard, run_attack, run_verify, run_report, run_export, run_audit, run_cover, run_serve, run_demo),
+        *(
+            run_leaderboard,
+            run_rows,
+            run_attack,
+            run_verify,
+            run_report,
+            run_export,
+            run_audit,
+            run_cover,
+            run_serve,
+            run_demo,
+        ),
     )
 }
 
