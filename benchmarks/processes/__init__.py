@@ -1,0 +1,1 @@
+"""What a second process costs, and how soon the first row is there."""
