@@ -9,7 +9,7 @@ from torch import Tensor
 from bagcert.defense import Defense
 from bagcert.rules import find_rule, read_scores
 from bagcert.scorers.residual import ResidualConfig
-from bagcert.scorers.views import Hidden
+from bagcert.scorers.views import HiddenRectangles
 from bagcert.threats import Footprint, Regions, parse_threat
 from benchmarks.growth.maps import trained_looking_maps
 from benchmarks.growth.stated import Counts
@@ -86,7 +86,7 @@ class Subjects:
 
     def unanimous(self, size: Size) -> Work:
         """Nine of ten views are unanimous about the first class, and the others lean to the second."""
-        footprint = Hidden.covering((size.patch, size.patch), (size.grid, size.grid), VIEWS).footprint
+        footprint = HiddenRectangles.covering((size.patch, size.patch), (size.grid, size.grid), VIEWS).footprint
         regions, (rows, columns) = regions_of(size, footprint).to(self.device), footprint.grid
         most = (rows - 1) * columns
         draw = torch.Generator(self.device).manual_seed(0)
