@@ -7,6 +7,7 @@ stays as it was: `run.py` tries such a mutant again on a changed copy, if it sur
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -56,8 +57,8 @@ class Live:
 
 
 def any_fails(session: pytest.Session, items: list[pytest.Item]) -> bool:
-    """Run tests up to the first that fails."""
-    for item, following in zip(items, [*items[1:], None], strict=True):
+    """Run tests up to the first that fails; of none, none fails."""
+    for item, following in pairwise([*items, None]):
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.testsfailed:
             return True
