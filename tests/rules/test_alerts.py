@@ -129,6 +129,7 @@ def test_a_smaller_threat_may_be_proven_where_some_mask_is_not() -> None:
     assert [each.tolist() for each in flags(large)] == [[False, True], [False, False]]
     proven = TwoMask(pairs, alert_above=0).certify(scores, pixels)
     assert flags(proven)[0].tolist() == [False, True]
+    assert proven.predicted.tolist() == [0, 0] and flags(proven)[1].tolist() == [True, False]
 
 
 @given(cases(high=2), st.sampled_from(ABOVE))

@@ -106,12 +106,32 @@ def test_one_threshold_for_all_and_large_ones() -> None:
     three = bagcert.certify_labels(maps.numpy(), [2**19] * 3, "1x1", 1)
     assert torch.equal(one.present, three.present) and torch.equal(one.proven, three.proven)
     assert not bagcert.certify_labels(maps, 2**40, "1x1", 1).present.any()
+    small = torch.tensor([1, 0, 2], dtype=torch.uint16)  # which torch cannot subtract from other integers
+    votes = random_maps(821, 4, 3, (6, 6), (0, 3))
+    assert torch.equal(
+        bagcert.certify_labels(votes, small, "1x1", 1).kept_present,
+        bagcert.certify_labels(votes, [1, 0, 2], "1x1", 1).kept_present,
+    )
 
 
-def test_a_wide_band_keeps_nothing() -> None:
-    """Sums of its ends do not fit into 32 bits, though those of the scores do."""
-    found = bagcert.certify_labels(random_maps(825, 4, 3, (6, 6), (0, 1)), 0, "1x1", 1, slack=88_000_000)
+@pytest.mark.parametrize("grid", [(6, 6), (36, 1), (1, 36)])
+def test_a_wide_band_keeps_nothing(grid: tuple[int, int]) -> None:
+    """Sums of its ends, or of one of them, do not fit into 32 bits, though those of the scores do."""
+    maps = random_maps(825, 4, 3, grid, (0, 1))
+    found = bagcert.certify_labels(maps, 0, "1x1", 1, slack=88_000_000)
     assert not found.kept_present.any() and not found.kept_absent.any()
+    low = bagcert.certify_labels(maps, 44_500_000, "1x1", 1, slack=43_500_000)  # from -88,000,000 to -999,999
+    assert not low.kept_present.any() and bool(low.kept_absent.all())
+    high = bagcert.certify_labels(maps, -44_500_000, "1x1", 1, slack=43_500_000)
+    assert not high.kept_absent.any() and bool(high.kept_present.all())
+
+
+def test_the_largest_scores_above_a_threshold() -> None:
+    """8 * 36 times the largest stays below 2**53; one more does not."""
+    maps, most = torch.zeros(1, 2, 6, 6, dtype=torch.int64), (2**53 - 1) // (8 * 36)
+    assert bool(bagcert.certify_labels(maps, -most, "1x1", 1).kept_present.all())
+    with pytest.raises(UsageError, match="coarser fixed-point grid"):
+        bagcert.certify_labels(maps, -most - 1, "1x1", 1)
 
 
 def test_what_is_refused() -> None:
@@ -119,8 +139,9 @@ def test_what_is_refused() -> None:
     for thresholds in ([1, 2], 0.5, [[1, 2, 3]]):
         with pytest.raises(UsageError, match="for each of 3 labels"):
             bagcert.certify_labels(maps, thresholds, "1x1", 1)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="one patch, not several"):
+    with pytest.raises(UsageError) as several:
         bagcert.certify_labels(maps, 1, "2*1x1", 1)
+    assert str(several.value) == "Labels are proven against one patch, not several at once. Give another threat."
     with pytest.raises(UsageError, match="coarser fixed-point grid"):
         bagcert.certify_labels(maps, 2**60, "1x1", 1)
     found = bagcert.certify_labels(maps, 1, "1x1", 1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.rules import Certificate, EveryRegion, IntegerScores, Rule, TwoMask, read_scores, rule
+from bagcert.rules import Certificate, Detect, EveryRegion, IntegerScores, Rule, TwoMask, read_scores, rule
 from bagcert.rules.rule import FEW, alike
 from bagcert.threats import Footprint, Layer, Regions, parse_threat
 from bagcert.threats.regions import MaskRegions
@@ -78,6 +78,19 @@ def test_masks_of_a_larger_threat_are_the_ones_that_count(seed: int) -> None:
     scores = bands(maps(seed, 12, (0, 1, 3)), seed, "plain")
     which, over = TwoMask(masks=regions("2x2")), regions("1x1")
     assert fields(which.certify(scores, over, False)) == fields(dense(which, scores, over, False))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_against_one_patch_under_masks_for_two_no_class_is_left_out(seed: int) -> None:
+    """Outside two masks a class may lead that one mask leaves behind."""
+    scores = read_scores(maps(seed, 40, (0, 1, 5)), None)
+    masks = FOOTPRINT.regions(parse_threat("2*1x1", GRID)).maximal()
+    for which in (TwoMask(masks), TwoMask(masks, alert_above=1), Detect(1, masks)):
+        found, whole = (
+            fields(each) for each in (which.certify(scores, regions("1x1"), False), dense(which, scores, masks, False))
+        )
+        assert found == whole
+        assert "alert" not in found or (any(found["alert"]) and any(found["detectable"]))
 
 
 @pytest.mark.parametrize("patch", ["1x1", "1x2"])

@@ -76,12 +76,27 @@ def test_ties_inside_the_band_and_patches_that_take_all() -> None:
     assert both.right.all() and both.surviving.tolist() == [0]
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint64])
+@pytest.mark.parametrize("slack", [0, 1])
+def test_classes_of_any_whole_type(kind: torch.dtype, slack: int) -> None:
+    maps = random_maps(1300, 4, 3, (3, 5), (0, 2, 5))
+    labels = torch.randint(0, 3, (4, 3, 5), generator=torch.Generator().manual_seed(0))
+    found, same = (bagcert.certify_segmentation(maps, each, "1x2", 1, slack=slack) for each in (labels.to(kind), labels))
+    assert torch.equal(found.right, same.right) and torch.equal(found.surviving, same.surviving)
+    right, surviving = int(same.right.sum()), int(same.surviving.sum())
+    assert 0 < surviving < right < 60
+    assert repr(found) == f"Segmentation(4 images, of 60 positions {right} right, {surviving} under any patch)"
+
+
 def test_what_is_refused() -> None:
     maps = random_maps(1200, 2, 3, (6, 6), (0, 1))
-    for labels in (torch.zeros(2, 6, 5).long(), torch.zeros(2, 6, 6), torch.zeros(2, 6, 6).bool()):
+    flat = torch.zeros(2, 6, 6)
+    for labels in (flat[:, :, 1:].long(), flat, flat.bool(), flat.to(torch.complex64)):
         with pytest.raises(UsageError, match="whole numbers of shape"):
             bagcert.certify_segmentation(maps, labels, "1x1", 1)
     for label in (-1, 3):
         with pytest.raises(UsageError, match=r"0\.\.2"):
             bagcert.certify_segmentation(maps, torch.full((2, 6, 6), label), "1x1", 1)
+    with pytest.raises(UsageError, match=r"0\.\.2"):
+        bagcert.certify_segmentation(maps, torch.full((2, 6, 6), 2**64 - 1, dtype=torch.uint64), "1x1", 1)
     assert len(bagcert.certify_segmentation(maps[:0], torch.zeros(0, 6, 6).long(), "1x1", 1)) == 0

@@ -11,8 +11,10 @@ from bagcert.errors import UsageError
 from bagcert.rules import EveryRegion, TwoMask, read_scores, rule, top_classes
 from bagcert.rules.top_classes import TopClasses
 from bagcert.threats import Footprint, Regions, parse_threat
+from bagcert.threats.regions import MaskRegions
 from tests.rules import slow
 from tests.rules.test_alerts import centered, every_attack
+from tests.rules.test_narrowing import SINGLES, rows
 from tests.rules.test_oracle import SETTINGS, random_maps
 from tests.rules.test_properties import cases
 
@@ -152,6 +154,37 @@ def test_few_of_many_classes_decide(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.equal(few.members, every.members) and torch.equal(few.proven, every.proven)
 
 
+def test_a_class_that_just_reaches_what_two_masks_leave_is_looked_at() -> None:
+    """Outside the cells 0 and 1 the first class keeps 5, and so does the third; the second has more, but not there."""
+    scores = rows("2211111", "3300000", "0011111")[None]
+    assert top_classes.needed(read_scores(scores, None), 1, SINGLES)[0].nonzero().flatten().tolist() == [0, 1, 2]
+    found = certify(scores, 1, SINGLES)
+    assert sets_of(found.members) == [{0}] and sets_of(found.proven) == [set()]
+    without = certify(scores[:, [0, 1, *range(3, 17)]], 1, SINGLES)
+    assert sets_of(without.proven) == [{0}]
+
+
+@pytest.mark.parametrize("classes", [3, 40])
+def test_of_equal_sums_the_lower_classes_fill_up(classes: int) -> None:
+    """One mask takes all, so that outside it no class is better than another; without it every second class is."""
+    regions = MaskRegions(torch.ones(1, 1, 4, dtype=torch.bool), torch.ones(1, 4, dtype=torch.int64))
+    scores = (torch.arange(classes) % 2)[:, None, None].expand(2, classes, 1, 4)
+    few = certify(scores, classes - 1, regions)
+    assert sets_of(few.members) == [set(range(classes - 1))] * 2
+    totals = scores.sum(dim=(2, 3))
+    nobody = torch.zeros(2, classes, dtype=torch.bool)
+    odd = set(range(1, classes, 2))
+    assert sets_of(top_classes.filled(nobody, totals, len(odd))) == [odd] * 2
+    assert sets_of(top_classes.filled(nobody, totals, len(odd) + 1)) == [odd | {0}] * 2
+    assert sets_of(top_classes.filled(nobody, 0 * totals, 2)) == [{0, 1}] * 2
+
+
+@pytest.mark.parametrize("classes", [3, 40])
+def test_no_images_are_no_sets(classes: int) -> None:
+    found = certify(torch.zeros(0, classes, 1, 7), 2, SINGLES)
+    assert found.members.shape == found.proven.shape == (0, classes)
+
+
 def test_scores_of_a_defense_and_of_ones_own() -> None:
     maps = random_maps(960, 8, 4, (6, 6), (0, 1))
     own = read_scores(maps, (0, 1))  # as `Defense.scores` makes them
@@ -169,7 +202,8 @@ def test_what_is_refused() -> None:
     for best in (0, 3, True, 1.0):
         with pytest.raises(UsageError, match="best classes must be 1 to 2"):
             certify(maps, best, regions)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="one patch, not two"):
+    with pytest.raises(UsageError) as two:
         certify(maps, 1, identity.regions(parse_threat("2*1x1", (1, 6))))
+    assert str(two.value) == "Sets of classes are proven against one patch, not two at once. Give another threat."
     assert len(certify(maps[:0], 1, regions)) == 0
     assert repr(certify(maps, 1, regions)).startswith("TopClasses(2 images, 2 classes given, ")

@@ -97,7 +97,7 @@ def above_thresholds(scores: IntegerScores, thresholds: Tensor) -> IntegerScores
     shift = thresholds.to(scores.values.device, torch.int64).expand(scores.values.shape[1])[:, None, None]
     shifted = [each.long() - shift for each in (scores.values, scores.low, scores.high)]
     most = max(abs(bound) for each in shifted[1:] for bound in extremes(each))
-    kind = fitting_type(shifted[0].shape[2] * shifted[0].shape[3], most, None, 0)
+    kind = fitting_type(scores.values.shape[2:].numel(), most, None, 0)
     values, low, high = (each.to(kind) for each in shifted)
     return IntegerScores(values, low, high, None)
 

@@ -47,21 +47,22 @@ class Segmentation:
 def segment(scores: IntegerScores, labels: Tensor, regions: Regions) -> Segmentation:
     """The classes of images [b k i j] and what survives, given the true class of each position, [b i j]."""
     images, classes, rows, columns = scores.values.shape
-    if labels.shape != (images, rows, columns) or labels.is_floating_point() or labels.dtype == torch.bool:
+    whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    if labels.shape != (images, rows, columns) or not whole:
         raise UsageError(
             f"Give the class of each position as whole numbers of shape {[images, rows, columns]}, but these are "
             f"{labels.dtype} {list(labels.shape)}."
         )
-    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        raise UsageError(f"Classes must lie in 0..{classes - 1}, but some do not. Number them from 0.")
     truth = labels.to(scores.values.device, torch.int64)
+    if truth.numel() and not 0 <= int(truth.min()) <= int(truth.max()) < classes:
+        raise UsageError(f"Classes must lie in 0..{classes - 1}, but some do not. Number them from 0.")
     regions = regions.to(scores.values.device)
     predicted = scores.values.argmax(dim=1)
     right = predicted == truth
     if scores.guarded:
         own = torch.zeros_like(scores.high, dtype=torch.bool).scatter(1, truth[:, None], True)
         others = scores.high.masked_fill(own, torch.iinfo(scores.high.dtype).min).amax(dim=1)
-        right &= scores.low.gather(1, truth[:, None])[:, 0] > others
+        right = scores.low.gather(1, truth[:, None])[:, 0] > others  # and so it is predicted, too
     lost, place = regions.sums(right.to(torch.int64)).max(dim=1)
     surviving = (right.flatten(1).sum(dim=1) - regions.count * lost).clamp(min=0)
     return Segmentation(predicted, right, surviving, regions.placements[place])

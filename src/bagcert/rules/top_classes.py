@@ -59,7 +59,7 @@ def top_classes(scores: IntegerScores, best: int, masks: Regions, covers: Tensor
     count, classes = scores.values.shape[:2]
     if type(best) is not int or not 1 <= best < classes:
         raise UsageError(f"The number of best classes must be 1 to {classes - 1}, but is {best!r:.40}.")
-    if classes <= FEW or not count:
+    if classes <= FEW:
         return searched(scores, best, masks, covers)
     members, proven = (torch.zeros(count, classes, dtype=torch.bool, device=masks.sizes.device) for _ in range(2))
     for images, few in alike(needed(scores, best, masks)):
@@ -76,7 +76,7 @@ def needed(scores: IntegerScores, best: int, masks: Regions) -> Tensor:
     has k classes above it everywhere. So it is never among the best; and if it is above another class, so are those k,
     without whose help that other class is not among the best either.
     """
-    order = sums(scores.values).argsort(dim=1, descending=True, stable=True)[:, : best + 1]
+    order = sums(scores.values).argsort(descending=True)[:, : best + 1]
     kept = [sums(own(scores.low, each)) - 2 * heaviest_mask(scores, each, masks) for each in order[:, :best].unbind(1)]
     floor = torch.stack(kept).amin(dim=0)
     return (sums(scores.high) >= floor[:, None]).scatter(1, order, True)
@@ -179,6 +179,6 @@ def held_everywhere(held: Tensor, covers: Tensor | None) -> Tensor:
 
 def filled(members: Tensor, totals: Tensor, best: int) -> Tensor:
     """The sets [b k] with at least `best` classes each: the largest plain sums fill up those that have fewer."""
-    rank = totals.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-    first = torch.where(members, rank - members.shape[1], rank).argsort(dim=1)[:, :best]
+    rank = totals.argsort(descending=True, stable=True).argsort()
+    first = torch.where(members, rank - members.shape[1], rank).argsort()[:, :best]
     return members.scatter(1, first, True)

@@ -69,7 +69,7 @@ def promising(delta: Tensor, masks: Regions) -> Tensor:
     """
     found = []
     for first in pieces(len(masks), masks, delta.device, width=2 * PROBES):
-        rows = without(delta.expand(len(first), *delta.shape), masks.masks(first))
+        rows = torch.where(masks.masks(first), 0, delta)
         left = outside(rows, masks)  # r n
         gain = rows.clamp(min=0)
         rest, floor = gain, torch.zeros_like(left)
