@@ -192,3 +192,23 @@ def test_no_image_is_no_answer(seed: int) -> None:
     for count in (1, 2):
         for exact in (True, False):
             assert len(TwoMask().certify(world.scores, world.masks(count), exact)) == 0
+
+
+@pytest.mark.usefixtures("ways")
+def test_a_lead_of_one_that_a_bound_does_not_show() -> None:
+    """The second class leaves 1, with bounds far below; the third leaves more, or is a copy of the first."""
+    table = torch.zeros(3, 1, 5, dtype=torch.bool)  # the last one is empty
+    table[0, 0, 2:4] = table[1, 0, [0, 2]] = True
+    first, second = torch.tensor([[2, 1, 2, 2, 2]]), torch.zeros(1, 5, dtype=torch.int64)
+    scores = read_scores(torch.stack([torch.stack([first, second, third]) for third in (second - 9, first)]), None)
+    found, decided = (TwoMask().certify(scores, regions(table, 2), exact) for exact in (True, False))
+    assert found.lead is not None and found.lead.tolist() == [1, 0]
+    for each in (found, decided):
+        assert each.predicted.tolist() == [0, 0] and each.certified.tolist() == [True, False]
+
+
+def test_one_mask_twice_may_be_the_only_pair_for_a_class() -> None:
+    """Outside the first cell the second class leads by 3, and any two masks take 2; each mask more takes another 1."""
+    table = torch.eye(4, dtype=torch.bool)[:, None]
+    scores = read_scores(torch.tensor([[[[9, 0, 0, 0]], [[0, 1, 1, 1]]]]), None)
+    assert TwoMask().predict(scores, regions(table, 2)).tolist() == [1]
