@@ -344,6 +344,13 @@ def test_matrices_are_booleans() -> None:
             assert branch.rows.dtype == branch.columns.dtype == torch.bool
 
 
+def test_a_footprint_stays_where_it_is_while_networks_are_built_elsewhere() -> None:
+    """The device `meta` stands for any other: it keeps shapes and no numbers."""
+    with torch.device("meta"):
+        footprint = Footprint.identity((6, 5)).then(Layer((3, 2), stride=2))
+        assert (footprint.receptive_field, footprint.grid) == ((3, 2), (2, 2))
+
+
 def test_outputs_that_see_nothing_have_no_extent() -> None:
     start = Footprint.identity((1, 3))
     blind, half = torch.zeros(2, 1) > 0, torch.tensor([[False, True, False], [False, False, False]])

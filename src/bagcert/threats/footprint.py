@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
-from bagcert.threats.regions import Family, MaskRegions, Regions, SeparableRegions
+from bagcert.threats.regions import Family, MaskRegions, Regions, SeparableRegions, longest
 from bagcert.threats.threat import Rectangles, Size, Threat
 
 IntOrPair = int | tuple[int, int]
@@ -161,8 +161,8 @@ class Footprint:
     def receptive_field(self) -> Size:
         """Height and width of the largest rectangle of pixels that one output sees."""
         return (
-            max(extent(branch.rows) for branch in self.branches),
-            max(extent(branch.columns) for branch in self.branches),
+            max(longest(branch.rows) for branch in self.branches),
+            max(longest(branch.columns) for branch in self.branches),
         )
 
     def then(self, layer: Layer) -> "Footprint":
@@ -249,14 +249,6 @@ def compose(later: Tensor, earlier: Tensor) -> Tensor:
 def touched(seen: Tensor, length: int) -> Tensor:
     """Bool [starts, outputs]: which outputs see any of the `length` consecutive inputs from each start on."""
     return seen.T.unfold(0, length, 1).any(dim=2)
-
-
-def extent(seen: Tensor) -> int:
-    """The widest span of inputs, from first to last, that one output sees."""
-    places = torch.arange(seen.shape[1])
-    last = torch.where(seen, places, 0).amax(dim=1)
-    first = torch.where(seen, places, seen.shape[1]).amin(dim=1)
-    return int((last - first + 1).clamp(min=0).max())
 
 
 def union(branches: Iterable[Branch]) -> Footprint:

@@ -122,7 +122,7 @@ def maximal_sets(sets: Tensor) -> Tensor:
 def longest(sets: Tensor) -> int:
     """The most positions from the first to the last member of one of the sets, bool [sets, positions]."""
     places = torch.arange(sets.shape[1], device=sets.device)
-    last = torch.where(sets, places, -1).amax(dim=1)
+    last = torch.where(sets, places, 0).amax(dim=1)
     first = torch.where(sets, places, sets.shape[1]).amin(dim=1)
     return int((last - first + 1).clamp(min=0).max())
 
