@@ -6,6 +6,7 @@ import torch
 
 from bagcert.errors import UsageError
 from bagcert.threats import Placement, RectangleThreat, RegionThreat, parse_threat
+from bagcert.threats.threat import SeveralThreat
 
 
 @pytest.mark.parametrize(
@@ -82,6 +83,9 @@ def test_parse(text: str, size: tuple[int, int], shapes: tuple[tuple[int, int], 
         ("disk:5@center", (8, 8), "No patch of 'disk:5@center' lies inside the middle half. Choose a smaller one."),
         ("disk:40", (224, 224), "The patch 'disk:40' has 34225 places in images of 224x224, too many for a shape that"),
         ("disk:2,2x2", (600, 600), "Use the rectangle around it: a proof for that holds for all inside."),
+        ("0.0 %", (8, 8), "A patch of 0.0 % has no pixels. Write a share above 0%, like 2.4%."),
+        ("0*5x5", (8, 8), "The number of patches must be in 1..9, but is 0. Write 2*5x5."),
+        ("10*5x5", (8, 8), "The number of patches must be in 1..9, but is 10. Write 2*5x5."),
         ("masks:0123", (8, 8), "The masks of 'masks:0123' are in a file. Name it by --masks FILE.npy."),
     ],
 )
@@ -94,6 +98,20 @@ def test_parse_refuses(text: str, size: tuple[int, int], words: str) -> None:
 def test_both_forms_are_printed() -> None:
     assert parse_threat("2.4%", (32, 32)).describe() == "5x5 pixels (2.44 %) of 32x32"
     assert parse_threat("1x2,3x1", (4, 5)).describe() == "1x2 pixels (10.00 %) or 3x1 pixels (15.00 %) of 4x5"
+
+
+def test_a_threat_is_shown_as_it_is_written() -> None:
+    masks = torch.ones(3, 4, 5, dtype=torch.bool)
+    assert repr(parse_threat("1x2,3x1", (4, 5))) == "RectangleThreat(1x2,3x1 of 4x5)"
+    assert repr(parse_threat(masks, (4, 5))) == "RegionThreat(3 regions of 4x5)"
+    assert repr(parse_threat("2*1x2", (4, 5))) == "SeveralThreat(2*1x2 of 4x5)"
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_one_patch_to_nine_are_several(count: int) -> None:
+    one = parse_threat("1x2", (4, 5))
+    several = SeveralThreat(one, count)
+    assert (several.count, several.one, several.number) == (count, one, one.number)
 
 
 def test_placements_list_every_place_row_by_row() -> None:

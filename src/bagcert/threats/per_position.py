@@ -62,7 +62,7 @@ def same_size(one: Any, two: Any) -> bool:
 def moved(node: fx.Node, sources: list[Seen]) -> Seen | None:
     """The same numbers with their axes in another order, found by moving the axes of an empty tensor."""
     marked = torch.empty([axis + 1 for axis in range(sources[0].rank)], device="meta")
-    order = [size - 1 for size in node.target(marked, *node.args[1:], **node.kwargs).shape]  # type: ignore[operator]
+    order = [size - 1 for size in node.target(marked, *node.args[1:]).shape]  # type: ignore[operator]
     batch, rows, columns = (order.index(axis) for axis in sources[0].axes)
     return replace(sources[0], axes=(batch, rows, columns))
 
@@ -70,7 +70,7 @@ def moved(node: fx.Node, sources: list[Seen]) -> Seen | None:
 def matmul(node: fx.Node, sources: list[Seen]) -> Seen | None:
     """With a fixed matrix, on either side: mixes the last axis, or the one before it, which must hold channels."""
     ranks = [operand.meta["val"].dim() for operand in node.args]  # type: ignore[union-attr]
-    if len(sources) > 1 or sources[0].rank < 3 or sorted(ranks) != [2, sources[0].rank]:
+    if len(sources) > 1 or sorted(ranks) != [2, sources[0].rank]:
         return None
     mixed = sources[0].rank - 1 if ranks[1] == 2 else sources[0].rank - 2
     return None if mixed in sources[0].axes else sources[0]
@@ -90,12 +90,11 @@ def einsum(node: fx.Node, sources: list[Seen]) -> Seen | None:
     The letters of images, rows and columns stand once at that tensor and once in the result. So each result at a
     position is made of numbers at that position alone, whatever the weights and the other letters are.
     """
-    equation, operands = node.args[0], node.args[1]
-    assert isinstance(equation, str) and isinstance(operands, list | tuple)
-    given, arrow, result = equation.replace(" ", "").partition("->")
+    options = arguments(node)
+    given, arrow, result = options["equation"].replace(" ", "").partition("->")
     terms = given.split(",")
     seen, rank = sources[0], sources[0].rank
-    ranks = [operand.meta["val"].dim() for operand in operands]  # type: ignore[union-attr]
+    ranks = [operand.meta["val"].dim() for operand in options["tensors"]]
     mine = [term for term, each in zip(terms, ranks, strict=True) if each == rank and len(sources) == 1]
     if not arrow or len(mine) != 1 or any("..." in term for term in terms if term is not mine[0]):
         return None  # which tensor sees the image must be certain: it alone has so many axes

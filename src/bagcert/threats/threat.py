@@ -227,7 +227,7 @@ class RegionThreat(Threat):
 MOST_PATCHES = 9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SeveralThreat(Threat):
     """Several patches at once, each of them a patch of one threat, anywhere that it allows; they may overlap."""
 

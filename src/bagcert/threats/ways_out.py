@@ -34,7 +34,7 @@ def way_out(name: str, node: fx.Node) -> str:
     layers = [kind for _, kind in (node.meta.get("nn_module_stack") or {}).values()]
     if "attention" in str(layers[-1:]).lower():
         return HIDE
-    if name in ("batch_norm", "instance_norm", "dropout", "feature_dropout"):
+    if name in ("batch_norm", "dropout", "feature_dropout"):
         options = arguments(node)
         if options.get("training") or options.get("train"):
             return EVALUATE
