@@ -59,10 +59,22 @@ ACCEPTED: dict[str, Form] = {
     "einsum of flat positions": lambda net, x: torch.einsum("bcp,kc->bkp", x.flatten(2), net.weight).reshape(
         -1, 2, *SIZE
     ),
+    "einsum of all other axes to channels last": lambda net, x: torch.einsum("bc...,kc->b...k", x, net.weight).movedim(
+        -1, 1
+    ),
+    "einsum of flat positions to channels last": lambda net, x: torch.einsum(
+        "bcp,kc->bpk", x.flatten(2), net.weight
+    ).mT.unflatten(2, SIZE),
     "matrix on the right": lambda net, x: (x.permute(0, 2, 3, 1) @ net.weight.T).permute(0, 3, 1, 2),
     "matrix on the left": lambda net, x: (net.weight @ x.flatten(2)).unflatten(2, SIZE),
     "convolution of one": lambda net, x: net.narrow(x.flatten(2)).unflatten(2, SIZE),
+    "convolution of one, padded by name": lambda net, x: F.conv1d(
+        F.conv1d(x.flatten(2), net.weight[:, :, None], padding="same"), net.weight[:, :2, None], padding="valid"
+    ).unflatten(2, SIZE),
     "groups of channels": lambda net, x: x[:, :4].reshape(-1, 2, 2, *SIZE).transpose(1, 2).reshape(-1, 4, *SIZE),
+    "flat groups of channels": lambda net, x: (
+        x[:, :4].flatten(2).reshape(-1, 2, 2, 24).transpose(1, 2).reshape(-1, 4, 24).unflatten(2, SIZE)
+    ),
     "an axis more and less": lambda net, x: x.unsqueeze(-1).amax(dim=-1),
 }
 
@@ -79,12 +91,18 @@ def test_a_form_sees_what_its_features_see(name: str) -> None:
     assert torch.equal(wrap(network, SIZE).logits(images), network(images))
 
 
+def many(features: Tensor) -> Tensor:
+    """As many channels as positions, all of these in one axis: a matrix fits on either side."""
+    return torch.cat([features] * 5, dim=1)[:, :24].flatten(2)
+
+
 REFUSED: dict[str, tuple[Form, str]] = {
     "flat positions as channels": (lambda net, x: net.across(x.flatten(2)).unflatten(2, SIZE), "linear"),
     "positions of another order": (lambda net, x: x.flatten(2).unflatten(2, (SIZE[1], SIZE[0])), "unflatten"),
     "another order by view": (lambda net, x: x.reshape(-1, 5, SIZE[1], SIZE[0]), "reshape"),
     "channels last read as first": (lambda net, x: x.flatten(2).mT.reshape(-1, 5, *SIZE), "reshape"),
     "channels between": (lambda net, x: x.permute(0, 2, 3, 1).reshape(-1, 5, *SIZE), "reshape"),
+    "channels between rows and columns": (lambda net, x: x.transpose(1, 2).reshape(-1, 5, 24), "reshape"),
     "rows with channels": (lambda net, x: x.flatten(1, 2), "flatten"),
     "images with channels": (lambda net, x: x.flatten(0, 1), "flatten"),
     "a part of the positions": (lambda net, x: x.flatten(2)[:, :, 1:].softmax(dim=1), "slice"),
@@ -98,13 +116,31 @@ REFUSED: dict[str, tuple[Form, str]] = {
     "einsum with maps": (lambda net, x: torch.einsum("bchw,kchw->bk", x, net.maps), "einsum"),
     "einsum spreads a row": (lambda net, x: torch.einsum("bchw,kch->bkhw", x[:, :, :1], net.maps[..., 0]), "einsum"),
     "einsum without a result": (lambda net, x: torch.einsum("bchw,kc", x, net.weight), "einsum"),
+    "einsum with more axes": (lambda net, x: torch.einsum("bchw,kc...->bkhw...", x, net.maps[..., 0]), "einsum"),
     "matrix of columns": (lambda net, x: x @ net.maps[0, 0, :4], "matmul"),
     "matrix of rows": (lambda net, x: net.maps[0, :, :, 0] @ x, "matmul"),
     "matrices of rows": (lambda net, x: net.maps[:1, :, :, :1].mT @ x, "matmul"),
     "matrix made of the image": (lambda net, x: x.flatten(2).mT @ x.flatten(2), "matmul"),
+    "matrix made of the image, on the right": (lambda net, x: many(x).mT @ many(x).amax(dim=1).mT, "matmul"),
+    "matrix made of the image, on the left": (lambda net, x: many(x).amax(dim=1) @ many(x), "matmul"),
+    "a vector": (lambda net, x: net.weight[0] @ x.flatten(2), "matmul"),
+    "matrices that add an axis": (lambda net, x: net.maps[:, None, :, :5, 0].mT @ x.flatten(2), "matmul"),
+    "convolution of every other one": (
+        lambda net, x: F.conv1d(x.flatten(2), net.weight[:, :, None], stride=2),
+        "conv1d",
+    ),
+    "convolution of one and its border": (
+        lambda net, x: F.conv1d(x.flatten(2), net.weight[:, :, None], padding=1),
+        "conv1d",
+    ),
+    "convolution of neighbors, padded by name": (
+        lambda net, x: F.conv1d(x.flatten(2), net.maps[:, :, 0, :3], padding="same").unflatten(2, SIZE),
+        "conv1d",
+    ),
     "convolution of neighbors": (lambda net, x: net.wide(x.flatten(2)).unflatten(2, SIZE), "conv1d"),
     "an axis more, then padding": (lambda net, x: F.pad(x.unsqueeze(-1), (0, 0, 1, 1)).amax(dim=-1), "pad"),
     "images as rows": (lambda net, x: x.transpose(0, 2).flatten(2), "flatten"),
+    "images after rows": (lambda net, x: x.transpose(0, 2).unsqueeze(-1).amax(dim=-1).transpose(0, 2), "unsqueeze"),
 }
 
 
@@ -128,10 +164,15 @@ def test_a_shape_that_fits_only_some_numbers_of_images_is_refused(form: Form) ->
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> tuple[list[int], list[int], list[int]]:
-    """Sizes of images, channels, rows and columns; an order of these axes; and a shape of as many numbers."""
+def shapes(draw: st.DrawFn) -> tuple[list[int], list[int], bool, list[int]]:
+    """Sizes of images, channels, rows and columns; an order of these axes; are the last two one; and a new shape."""
     sizes = [draw(st.integers(1, 4)) for _ in range(4)]
-    order = draw(st.permutations(range(4)))
+    flat = draw(st.booleans())
+    order = [
+        axis
+        for each in draw(st.permutations([0, 1, 2] if flat else range(4)))
+        for axis in ((2, 3) if flat and each == 2 else (each,))
+    ]
     given = [factor for axis in order for factor in {4: (2, 2)}.get(sizes[axis], (sizes[axis],))]
     after: list[int] = []
     for factor in draw(st.permutations(given)) if draw(st.booleans()) else given:
@@ -139,20 +180,23 @@ def shapes(draw: st.DrawFn) -> tuple[list[int], list[int], list[int]]:
             after[-1] *= factor
         else:
             after.append(factor)
-    return sizes, list(order), after
+    return sizes, order, flat, after
 
 
 @given(shapes())
-def test_axes_after_a_change_of_shape_are_the_truth(case: tuple[list[int], list[int], list[int]]) -> None:
+def test_axes_after_a_change_of_shape_are_the_truth(case: tuple[list[int], list[int], bool, list[int]]) -> None:
     """The oracle: number all images, rows and columns, and see along which axes these numbers lie afterwards."""
-    sizes, order, after = case
+    sizes, order, flat, after = case
     grid = (sizes[2], sizes[3])
     before = [sizes[axis] for axis in order]
     batch, rows, columns = (order.index(axis) for axis in (0, 2, 3))
+    if flat:
+        before[rows : rows + 2] = [grid[0] * grid[1]]
+        batch, columns = batch - (batch > rows), rows
     node: Any = SimpleNamespace(
         args=[SimpleNamespace(meta={"val": torch.empty(before)})], meta={"val": torch.empty(after)}
     )
-    found = reshaped(node, [Seen(Footprint.identity(grid), (batch, rows, columns))])
+    found = reshaped(node, [Seen(Footprint.identity(grid), (batch, rows, columns), len(before))])
     if found is None:
         return
     assert found.rank == len(after)
@@ -187,6 +231,18 @@ class Pooled(nn.Module):
         return self.head(self.pool(self.features(images)).flatten(1))
 
 
+class OwnAttention(nn.Module):
+    """Attention as people write it themselves, with a layer inside."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, images: Tensor) -> Tensor:
+        positions: Tensor = self.inner(images.flatten(2))
+        return positions.softmax(dim=2)
+
+
 WAYS: dict[str, tuple[nn.Module, str, str]] = {
     "global pooling": (Pooled(), "adaptive_avg_pool2d in layer 'pool'", CLASSIFY),
     "global mean": (Head(lambda net, x: net.linear(x.mean((2, 3)))), "mean in layer", CLASSIFY),
@@ -207,6 +263,13 @@ WAYS: dict[str, tuple[nn.Module, str, str]] = {
     ),
     "a class token": (Head(lambda net, x: torch.cat([x.flatten(2)] * 2, dim=2)), "cat in layer", HIDE[5:]),
     "batch norm in training mode": (nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2)).train(), "'1'", EVALUATE),
+    "attention that is the whole network": (OwnAttention(nn.Identity()), "softmax in layer", HIDE),
+    "a layer inside attention": (nn.Sequential(OwnAttention(nn.Linear(24, 24))), "linear in layer '0.inner'", CHANNELS),
+    "dropout of channels in training mode": (
+        nn.Sequential(nn.Conv2d(3, 2, 3), nn.Dropout2d()).train(),
+        "feature_dropout in",
+        EVALUATE,
+    ),
     "dropout in training mode": (nn.Sequential(nn.Conv2d(3, 2, 3), nn.Dropout()).train(), "dropout in", EVALUATE),
     "a norm over positions": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)), "group_norm in", NORMALIZE),
     "everything flat": (Head(lambda net, x: x.flatten(1)), "flatten in layer", SHAPE),

@@ -81,6 +81,13 @@ def test_of_equal_regions_the_shape_written_first_keeps_its_own() -> None:
         assert alike.placements[:, 2:].tolist() == [shape]
 
 
+def test_regions_are_shown_by_number_and_grid() -> None:
+    rows = Footprint.identity((3, 5)).then(Layer((3, 1)))
+    regions = rows.regions(parse_threat("1x2", (3, 5)))
+    assert repr(regions) == "SeparableRegions(12 on a grid of 1x5)"
+    assert repr(rows.regions(parse_threat(torch.ones(2, 3, 5) > 0, (3, 5)))) == "MaskRegions(2 on a grid of 1x5)"
+
+
 def test_callers_get_their_own_masks() -> None:
     """Writing into the masks handed out changes no region."""
     cross = Footprint.identity((3, 3)).then(Layer((3, 1), padding=(1, 0)))
@@ -96,11 +103,11 @@ def test_regions_move_to_another_device() -> None:
     cross = Footprint.identity((3, 4)).then(Layer((3, 1), padding=(1, 0)))
     there, here = torch.device("meta"), torch.device("cpu")
     for footprint in (cross, cross.join(Footprint.identity((3, 4)).then(Layer((1, 3), padding=(0, 1))))):
-        regions = footprint.regions(parse_threat("1x1,1x2", (3, 4))).maximal()
-        assert regions.to(here) is regions
+        regions = footprint.regions(parse_threat("2*1x1,1x2", (3, 4))).maximal()
+        assert regions.to(here) is regions and regions.count == 2
         moved = regions.to(there)
         assert type(moved) is type(regions) and moved is not regions
-        assert len(moved) == len(regions) and moved.grid == regions.grid
+        assert (len(moved), moved.grid, moved.count) == (len(regions), regions.grid, regions.count)
         assert moved.placements.device == moved.sizes.device == there
         if isinstance(moved, SeparableRegions):
             tables = [table for family in moved.families for table in (family.rows, family.columns, family.kept)]
