@@ -349,6 +349,7 @@ def test_a_footprint_stays_where_it_is_while_networks_are_built_elsewhere() -> N
     with torch.device("meta"):
         footprint = Footprint.identity((6, 5)).then(Layer((3, 2), stride=2))
         assert (footprint.receptive_field, footprint.grid) == ((3, 2), (2, 2))
+        assert Footprint.ablation((6, 2), (6, 5)).receptive_field == (6, 5)  # the last one wraps around
 
 
 def test_outputs_that_see_nothing_have_no_extent() -> None:

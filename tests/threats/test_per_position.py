@@ -59,8 +59,8 @@ ACCEPTED: dict[str, Form] = {
     "einsum of flat positions": lambda net, x: torch.einsum("bcp,kc->bkp", x.flatten(2), net.weight).reshape(
         -1, 2, *SIZE
     ),
-    "einsum of all other axes to channels last": lambda net, x: torch.einsum("bc...,kc->b...k", x, net.weight).movedim(
-        -1, 1
+    "einsum of all other axes to channels last": lambda net, x: torch.einsum("bc...,kc->b...k", x, net.weight).permute(
+        0, 3, 1, 2
     ),
     "einsum of flat positions to channels last": lambda net, x: torch.einsum(
         "bcp,kc->bpk", x.flatten(2), net.weight
@@ -70,7 +70,7 @@ ACCEPTED: dict[str, Form] = {
     "convolution of one": lambda net, x: net.narrow(x.flatten(2)).unflatten(2, SIZE),
     "convolution of one, padded by name": lambda net, x: F.conv1d(
         F.conv1d(x.flatten(2), net.weight[:, :, None], padding="same"), net.weight[:, :2, None], padding="valid"
-    ).unflatten(2, SIZE),
+    ).reshape(-1, 2, *SIZE),
     "groups of channels": lambda net, x: x[:, :4].reshape(-1, 2, 2, *SIZE).transpose(1, 2).reshape(-1, 4, *SIZE),
     "flat groups of channels": lambda net, x: (
         x[:, :4].flatten(2).reshape(-1, 2, 2, 24).transpose(1, 2).reshape(-1, 4, 24).unflatten(2, SIZE)
@@ -134,7 +134,7 @@ REFUSED: dict[str, tuple[Form, str]] = {
         "conv1d",
     ),
     "convolution of neighbors, padded by name": (
-        lambda net, x: F.conv1d(x.flatten(2), net.maps[:, :, 0, :3], padding="same").unflatten(2, SIZE),
+        lambda net, x: F.conv1d(x.flatten(2), net.maps[:, :, 0, :3], padding="same"),
         "conv1d",
     ),
     "convolution of neighbors": (lambda net, x: net.wide(x.flatten(2)).unflatten(2, SIZE), "conv1d"),

@@ -114,6 +114,10 @@ def test_one_patch_to_nine_are_several(count: int) -> None:
     assert (several.count, several.one, several.number) == (count, one, one.number)
 
 
+def test_several_patches_are_written_in_two_ways_and_one_is_one() -> None:
+    assert [str(parse_threat(text, (4, 5))) for text in ("2*1x2", "2of1x2", "1*1x2")] == ["2*1x2", "2*1x2", "1x2"]
+
+
 def test_placements_list_every_place_row_by_row() -> None:
     threat = parse_threat("2x3", (3, 4))
     assert isinstance(threat, RectangleThreat)
