@@ -1,4 +1,4 @@
-"""Masks of any form, from the definitions: overlapping ones, empty ones, cells that none reaches; scores of any sign."""
+"""Masks of any form, from the definitions: overlapping, empty, with cells that none reaches; scores of any sign."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

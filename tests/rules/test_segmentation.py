@@ -81,7 +81,9 @@ def test_ties_inside_the_band_and_patches_that_take_all() -> None:
 def test_classes_of_any_whole_type(kind: torch.dtype, slack: int) -> None:
     maps = random_maps(1300, 4, 3, (3, 5), (0, 2, 5))
     labels = torch.randint(0, 3, (4, 3, 5), generator=torch.Generator().manual_seed(0))
-    found, same = (bagcert.certify_segmentation(maps, each, "1x2", 1, slack=slack) for each in (labels.to(kind), labels))
+    found, same = (
+        bagcert.certify_segmentation(maps, each, "1x2", 1, slack=slack) for each in (labels.to(kind), labels)
+    )
     assert torch.equal(found.right, same.right) and torch.equal(found.surviving, same.surviving)
     right, surviving = int(same.right.sum()), int(same.surviving.sum())
     assert 0 < surviving < right < 60

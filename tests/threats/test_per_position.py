@@ -64,7 +64,7 @@ ACCEPTED: dict[str, Form] = {
     ),
     "einsum of flat positions to channels last": lambda net, x: torch.einsum(
         "bcp,kc->bpk", x.flatten(2), net.weight
-    ).mT.unflatten(2, SIZE),
+    ).mT.reshape(-1, 2, *SIZE),
     "matrix on the right": lambda net, x: (x.permute(0, 2, 3, 1) @ net.weight.T).permute(0, 3, 1, 2),
     "matrix on the left": lambda net, x: (net.weight @ x.flatten(2)).unflatten(2, SIZE),
     "convolution of one": lambda net, x: net.narrow(x.flatten(2)).unflatten(2, SIZE),
