@@ -127,7 +127,7 @@ def detection(model: str) -> dict[str, dict[str, float]]:
 
 def recovery(model: str, program: str) -> dict[str, dict[str, float]]:
     """Clean and certified accuracy by patch, from stored rows of that program; empty unless of these weights."""
-    path = BY_PROGRAM / f"{model}-{program}.jsonl.gz"
+    path = BY_PROGRAM / f"{model}-{program}.jsonl.xz"
     if not path.exists():
         return {}
     rows = read_rows(path)
@@ -218,7 +218,7 @@ def program_lines(entries: list[Entry]) -> Lines:
         for row, (name, found) in zip(program_cells(each), each.programs.items(), strict=True):
             known = usual is not None and found.speed is not None
             times = f"{usual.ms_per_image / found.speed.ms_per_image:.2f}x" if known else DASH  # type: ignore[union-attr]
-            stored = f"`{BY_PROGRAM}/{each.name}-{name}.jsonl.gz`" if found.recovery else DASH
+            stored = f"`{BY_PROGRAM}/{each.name}-{name}.jsonl.xz`" if found.recovery else DASH
             lines.append((f"`{each.name}`", *row[1:], times, "its card" if name == EXACT else stored))
     return lines
 
