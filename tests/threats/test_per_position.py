@@ -243,6 +243,22 @@ class OwnAttention(nn.Module):
         return positions.softmax(dim=2)
 
 
+SENTENCES = {  # as users read them
+    EVALUATE: "Call network.eval() first.",
+    CLASSIFY: "Drop it, and apply the classifier to every position: "
+    "scores = classifier(features.permute(0, 2, 3, 1)).permute(0, 3, 1, 2).",
+    HIDE: "Only defenses that hide parts of the image take any network: derandomized smoothing and PatchCleanser "
+    "(docs/comparison.md).",
+    NORMALIZE: "Use nn.BatchNorm2d, or a norm over channels alone.",
+    SHAPE: "Keep rows and columns as axes of their own, or make these two one axis, as in features.flatten(2).",
+}
+
+
+@pytest.mark.parametrize(("said", "words"), SENTENCES.items())
+def test_ways_out_are_sentences(said: str, words: str) -> None:
+    assert said == words
+
+
 WAYS: dict[str, tuple[nn.Module, str, str]] = {
     "global pooling": (Pooled(), "adaptive_avg_pool2d in layer 'pool'", CLASSIFY),
     "global mean": (Head(lambda net, x: net.linear(x.mean((2, 3)))), "mean in layer", CLASSIFY),

@@ -311,20 +311,22 @@ def test_weights_made_from_the_images_are_refused(name: str) -> None:
     assert HANDLERS[name](node, [seen, seen]) is None
 
 
-@pytest.mark.parametrize("name", ["conv2d", "linear", "batch_norm", "layer_norm"])
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "linear", "batch_norm", "layer_norm"])
 def test_a_constant_with_weights_made_from_the_images_is_refused(name: str) -> None:
     graph = fx.Graph()
     constant, images = graph.placeholder("constant"), graph.placeholder("images")
     others: dict[str, tuple[object, ...]] = {
+        "conv1d": (images, None, [1], [0]),
         "conv2d": (images,),
         "linear": (images,),
         "batch_norm": (images, None, None, None, False, 0.1, 1e-5, False),
         "layer_norm": ([3], images),
     }
     node = graph.call_function(getattr(torch.ops.aten, name).default, (constant, *others[name]))  # type: ignore[arg-type]
-    images.meta["val"] = torch.ones(3, 3, 1, 1)
+    flat = name == "conv1d"  # of positions in one axis
+    images.meta["val"] = torch.ones(3, 3, 1) if flat else torch.ones(3, 3, 1, 1)
     node.meta["val"] = torch.ones(2, 3, 7, 7, 3)
-    seen = {images: Seen(Footprint.identity(SIZE))}
+    seen = {images: Seen(Footprint.identity(SIZE), (0, 2, 2), 3) if flat else Seen(Footprint.identity(SIZE))}
     assert HANDLERS[name](node, list(seen.values())) is not None  # it does not look where its sources stand
     with pytest.raises(UsageError, match=f"but {name} in layer 'the network itself' mixes them, or is not known"):
         follow(node, seen)
