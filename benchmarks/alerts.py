@@ -25,8 +25,8 @@ from bagcert.attacks import AttackSettings
 from bagcert.data import Source, load_dataset
 from bagcert.program import usual_device
 from bagcert.rows.thresholds import choose, find_threshold, read_rate
-from benchmarks.descents import attack_until
 from studies.common.commands import call
+from studies.common.descents import attack_until
 from studies.common.results import BENCHMARKS, provenance, write_results
 
 PATCHES = ("2x2", "5x5", "8x8")

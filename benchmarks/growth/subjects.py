@@ -60,10 +60,11 @@ class Subjects:
             return self.network(size)
         if name == "regions":
             return lambda: regions_of(size)
-        if name == "unanimous":
-            return self.unanimous(size)
         rule, _, exact = name.partition(", ")
-        found, regions = find_rule(rule), regions_of(size).to(self.device)
+        found = find_rule(rule)
+        if found.needs_views:
+            return self.unanimous(size)
+        regions = regions_of(size).to(self.device)
         scores = read_scores(self.votes(size))
         return lambda: found.certify(scores, regions, bool(exact))
 

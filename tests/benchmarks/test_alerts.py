@@ -4,7 +4,7 @@ import bagcert
 from bagcert.attacks import AttackSettings
 from bagcert.data import load_dataset
 from benchmarks.alerts import PATCHES, TWO, cases, detectable, unprotected
-from benchmarks.descents import attack_until
+from studies.common.descents import attack_until
 from tests.rows.digit_runs import save_digit_run
 
 

@@ -5,8 +5,8 @@ from bagcert.attacks import AttackSettings
 from bagcert.data import load_dataset
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.residual import ResidualScorer
-from benchmarks.descents import attack_until
 from benchmarks.soundness import cases
+from studies.common.descents import attack_until
 from tests.rows.digit_runs import save_digit_run
 
 

@@ -20,4 +20,5 @@ def append_and_die(path: Path, records: list[Record]) -> None:
 
 
 vars(write)["append_records"] = append_and_die
+vars(write)["BATCH"] //= 2  # of each of two processes: together they take as many images at a time as one does
 main()
