@@ -2,5 +2,5 @@
 the verifier only read them.
 
 May import: attacks, config, data, defense, distributed, errors, files, hub, program, rules, scorers,
-stored_models, threats.
+stored_models, tensors, threats.
 """

@@ -10,8 +10,8 @@ The two are never ranked together. Labels are those of our copy of the data, whi
 by digest. No level says what a network was trained on.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -19,12 +19,16 @@ from bagcert.data import Dataset, load_dataset
 from bagcert.data.catalog import LOADERS
 from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
+from bagcert.program import PROGRAMS
 from bagcert.rows.format import CERTIFICATES, Evaluation, Meta, Record, read_meta, read_records, rows_name
 from bagcert.rows.header import describe_scores
+from bagcert.rows.prover import one_thread
 from bagcert.rows.shards import need_whole
 from bagcert.rows.verify.check import verify_rows
+from bagcert.rows.write import batch_size, certified, provers_of
 from bagcert.rules import detects
 from bagcert.stored_models import card, shipped_models
+from bagcert.tensors import Images
 
 REFUSED, CHECKED, REPRODUCED = "refused", "arithmetic checked", "reproduced"
 Progress = Callable[[int], None]
@@ -38,11 +42,12 @@ class Result:
     rule: str
     clean: float
     certified: float
+    cost: "Cost | None" = None  # if it was reproduced
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What the reproduction took: forward passes and seconds per image, of network and rule."""
+    """What a decision takes with its proof: forward passes and seconds per image, of network and rule."""
 
     passes: int
     seconds: float
@@ -59,7 +64,6 @@ class Entry:
     images: int = 0
     results: tuple[Result, ...] = ()
     rows_sha256: str = ""  # of the records, each of which names its scores by digest
-    cost: Cost | None = None
 
 
 def entry_files(folder: Path) -> list[Path]:
@@ -73,7 +77,7 @@ def entry_files(folder: Path) -> list[Path]:
 def check_entry(
     path: Path, reproduce: bool = False, data_dir: Path | None = None, done: Progress = lambda images: None
 ) -> Entry:
-    """What can be said of one entry; `done(1)` is called after each image."""
+    """What can be said of one entry; `done(n)` is called after n images, verified or computed again."""
     try:
         meta = read_meta(path, CERTIFICATES)
         need_whole(path, meta.header)  # nobody chooses which images count
@@ -90,10 +94,11 @@ def check_entry(
     if not reproduce:
         return Entry(rows_name(path), CHECKED, "nobody asked for a reproduction", *about)
     try:
-        cost = computed_again(model_of(path, meta), meta, records, dataset)
+        costs = computed_again(model_of(path, meta), meta, records, dataset, done)
     except UsageError as error:
         return Entry(rows_name(path), CHECKED, str(error), *about)
-    return Entry(rows_name(path), REPRODUCED, "", *about, cost)
+    timed = tuple(replace(result, cost=cost) for result, cost in zip(results, costs, strict=True))
+    return replace(Entry(rows_name(path), REPRODUCED, "", *about), results=timed)
 
 
 def named_data(meta: Meta, data_dir: Path | None) -> Dataset:
@@ -130,7 +135,10 @@ def count(entry: Evaluation, records: list[Record], labels: list[int], images: i
 
 
 def model_of(path: Path, meta: Meta) -> Defense:
-    """The network of an entry: NAME.model/ beside the rows, or the shipped model with these weights."""
+    """The network of an entry: NAME.model/ beside the rows, or the shipped model with these weights.
+
+    By the program that the rows name, if this machine has it; else by the exact one.
+    """
     wanted = meta.header["weights_sha256"]
     beside = path.with_name(f"{rows_name(path)}.model")
     shipped = [folder for folder in shipped_models().values() if card(folder)["weights_sha256"] == wanted]
@@ -141,43 +149,40 @@ def model_of(path: Path, meta: Meta) -> Defense:
     defense = load(beside if beside.is_dir() else shipped[0])
     if defense.card["weights_sha256"] != wanted:
         raise UsageError(f"The weights in {beside.name} are not those that the rows name, {wanted[:12]}.")
-    return defense
+    programs = (defense.by(name) for name in PROGRAMS)
+    return next((each for each in programs if str(each.program) == meta.header.get("arithmetic")), defense)
 
 
-def computed_again(defense: Defense, meta: Meta, records: list[Record], dataset: Dataset) -> Cost:
-    """What it took; refused unless every answer and every proof is what the rows say."""
+def computed_again(
+    defense: Defense, meta: Meta, records: list[Record], dataset: Dataset, done: Progress
+) -> tuple[Cost, ...]:
+    """What each evaluation takes; refused unless every answer and every proof is what the rows say."""
     if list(defense.classes) != list(dataset.classes):
         raise UsageError(f"The model's classes are not those of {dataset.name}.")
+    provers = provers_of(defense, meta.evaluations)
+    own = [describe_scores(prover.defense.scorer) for prover in provers]
+    if any(each[key] != meta.header.get(key) for each in own for key in ("scores", "footprint")):
+        raise UsageError("Bounds or footprint in the rows are not those of the network.")
     said = {(each.image, each.patch, each.rule): promise(each) for each in records}
-    other, seconds = set[int](), 0.0
-    for entry in meta.evaluations:
-        defended = defense.against(entry.patch, entry.rule)
-        own = describe_scores(defended.scorer)
-        if any(own[key] != meta.header.get(key) for key in ("scores", "footprint")):
-            raise UsageError("Bounds or footprint in the rows are not those of the network.")
-        start = perf_counter()
-        for number, found in answers(defended, dataset, meta.images):
-            if said[number, entry.patch, entry.rule] != found:
-                other.add(number)
-        seconds = max(seconds, perf_counter() - start)
+    other, costs = set[int](), tuple[Cost, ...]()
+    for batch in dataset.split("test").between(0, meta.images).batches(batch_size(provers), defense.device):
+        costs = costs or tuple(cost_of(prover.defense, batch.images) for prover in provers)
+        found, _ = certified(batch, 0, provers, kept=False)
+        other |= {each.image for each in found if said[each.image, each.patch, each.rule] != promise(each)}
+        done(len(batch.labels))
     if other:
         raise UsageError(
             f"{len(other)} of {meta.images} images come out otherwise on this machine, first {min(other)}."
         )
-    return Cost(defense.scorer.passes, seconds / meta.images)
+    return costs
 
 
-def answers(defense: Defense, dataset: Dataset, images: int) -> Iterator[tuple[int, tuple[object, ...]]]:
-    """What the defense says of each of the first images, as `promise` writes it."""
-    number = 0
-    for batch in dataset.split("test").batches(defense.batch_size, defense.device):
-        found = defense.certify_integers(defense.scores(batch.images[: images - number]), exact=False)
-        flags = [[None] * len(found) if each is None else each.tolist() for each in (found.alert, found.detectable)]
-        for told in zip(found.predicted.tolist(), found.certified.tolist(), *flags, strict=True):
-            yield number, told
-            number += 1
-        if number == images:
-            return
+def cost_of(defense: Defense, images: Images) -> Cost:
+    """Of one evaluation by itself, measured on these images."""
+    start = perf_counter()
+    with one_thread():
+        defense.certify(images, exact=False)
+    return Cost(defense.scorer.passes, (perf_counter() - start) / len(images))
 
 
 def promise(record: Record) -> tuple[object, ...]:
@@ -209,6 +214,6 @@ def kind_of(line: Line) -> tuple[str, int, str, bool]:
 
 def row(line: Line) -> str:
     result, entry = line
-    cost = ("–", "–") if entry.cost is None else (f"{entry.cost.passes:,}", f"{entry.cost.seconds:.2g}")
+    cost = ("–", "–") if result.cost is None else (f"{result.cost.passes:,}", f"{result.cost.seconds:.2g}")
     cells = (f"`{entry.name}`", result.rule, f"{100 * result.clean:.2f}", f"{100 * result.certified:.2f}", *cost)
     return f"| {' | '.join((*cells, f'`{entry.rows_sha256[:12]}`'))} |"

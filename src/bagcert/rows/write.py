@@ -1,7 +1,7 @@
 """Certify a split and write its rows as they come: one forward pass per image serves all patches and rules."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,12 +66,7 @@ def write_rows(
     writes, so the rows are those of a single process.
     """
     world = world or World(defense.device)
-    provers: list[Prover] = []
-    for entry in plan.evaluations:  # from one to the next, so that evaluations of one patch share their scores
-        last = provers[-1].defense if provers else defense
-        provers.append(Prover(last, entry, plan.masks.get(entry.patch)))
-    for prover in provers:
-        prover.defense.check()
+    provers = provers_of(defense, plan.evaluations, plan.masks)
     size = batch_size(provers)
     header = {**facts, **scores_facts(defense, provers, plan.scores), **plan.header}
     if plan.shard:
@@ -92,6 +87,19 @@ def write_rows(
             after_batch(len(records) // len(provers))
     if world.is_main:
         finish(path, summary(read_rows(path, finished=False, shard=plan.shard is not None)))
+
+
+def provers_of(
+    defense: Defense, evaluations: Sequence[Evaluation], masks: Mapping[str, Threat] | None = None
+) -> list[Prover]:
+    """The defense under each evaluation; those of one patch share their scores. Refused if a rule does not fit them."""
+    provers: list[Prover] = []
+    for entry in evaluations:
+        last = provers[-1].defense if provers else defense
+        provers.append(Prover(last, entry, (masks or {}).get(entry.patch)))
+    for prover in provers:
+        prover.defense.check()
+    return provers
 
 
 def batch_size(provers: list[Prover]) -> int:
