@@ -23,9 +23,9 @@ import bagcert
 from bagcert import Certificate
 from bagcert.attacks import AttackSettings
 from bagcert.data import Source, load_dataset
-from bagcert.program import usual_device
+from bagcert.program import EXACT, usual_device
 from bagcert.rows.thresholds import choose, find_threshold, read_rate
-from studies.common.commands import call
+from studies.common.commands import ProgramOption, call
 from studies.common.descents import attack_until
 from studies.common.results import BENCHMARKS, provenance, write_results
 
@@ -69,11 +69,12 @@ def main(
     places: Annotated[int, typer.Option(help="the weakest ones of each image")] = 4,
     patch: Annotated[list[str] | None, typer.Option(help="several if none is given")] = None,
     two: Annotated[list[str] | None, typer.Option(help="two at once, with the threshold for one")] = None,
+    program: ProgramOption = EXACT,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
     out: Annotated[Path | None, typer.Option(help="the counts, as JSON; results/alerts-MODEL.json")] = None,
 ) -> None:
     """Attack detectable images and count the answers that change without an alert."""
-    plain = bagcert.load(model, usual_device())
+    plain = bagcert.load(model, usual_device(), program=program)
     dataset = load_dataset(plain.card["data"]["name"], data_dir)
     source = dataset.split("test")
     settings = AttackSettings(steps=steps, step_size=step_size, places=places, restarts=2)
@@ -82,6 +83,8 @@ def main(
     options += [
         "--places",
         places,
+        "--program",
+        program,
         *(f"--patch={each}" for each in patch or []),
         *(f"--two={each}" for each in two or []),
     ]

@@ -6,11 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from bagcert.errors import UsageError, unknown_name
+from bagcert.program import PROGRAMS
+
+ProgramOption = Annotated[str, typer.Option("--program", help=f"how scores are computed: {' or '.join(PROGRAMS)}")]
 
 
 def call(*commands: Callable[..., Any]) -> None:

@@ -11,7 +11,7 @@ import torch
 from bagcert.attacks import AttackSettings
 from bagcert.data import Source
 from bagcert.defense import Defense, load
-from bagcert.program import usual_device
+from bagcert.program import EXACT, usual_device
 from bagcert.rows.attacked import AttackRows, read_attack_rows, write_attack_rows
 from bagcert.rows.certified import Rows, read_rows
 from bagcert.rows.format import Evaluation, meta_path, read_meta, rows_name
@@ -29,9 +29,9 @@ class Subject:
     header: dict[str, Any]
 
     @staticmethod
-    def find(model: str | Path, name: str, data_dir: Path | None) -> "Subject":
+    def find(model: str | Path, name: str, data_dir: Path | None, program: str = EXACT) -> "Subject":
         """A shipped model or a run folder; its rows will say `name`."""
-        defense = load(model, usual_device())
+        defense = load(model, usual_device(), program=program)
         dataset = fitting_dataset(defense.card["data"]["name"], defense, data_dir)
         return Subject(defense, dataset.split("test"), describe(name, defense, dataset, "test"))
 

@@ -16,9 +16,11 @@ from typing import Annotated, Any
 import typer
 
 from bagcert.files import write_atomically
+from bagcert.program import EXACT
 from bagcert.report.tables import percent
 from bagcert.rows.thresholds import Threshold, store_threshold
 from bagcert.stored_models import model_folder, shipped_models
+from studies.common.commands import ProgramOption
 from studies.common.results import BENCHMARKS, RESULTS, ROOT, provenance, write_results
 from studies.common.subject import Subject
 from studies.common.tables import Lines, put_table
@@ -37,14 +39,15 @@ def measure(
     images: Annotated[int, typer.Option(help="the first ones of the test set", min=2)] = ALL,
     scores: Annotated[Path | None, typer.Option(help="folder of scores that `bagcert certify --scores` made")] = None,
     patch: Annotated[list[str] | None, typer.Option(help="all threats of the page if none is given")] = None,
+    program: ProgramOption = EXACT,
     out: Annotated[Path | None, typer.Option(help="results/detection/MODEL.json")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
     """Recovery and detection of one model, from one pass over the test images; stored every thousand images."""
-    subject = Subject.find(model, model, data_dir)
+    subject = Subject.find(model, model, data_dir, program)
     defense, count = subject.defense, min(images, len(subject.source))
     threats = patch or list(THREATS)
-    options = [model, "--images", count, *(f"--patch={each}" for each in patch or [])]
+    options = [model, "--images", count, "--program", program, *(f"--patch={each}" for each in patch or [])]
     head = provenance("studies detection measure", options, defense.device)
     facts = {"arithmetic": subject.header["arithmetic"], "weights_sha256": subject.header["weights_sha256"]}
     unit = {"unit": defense.scorer.step.unit}

@@ -24,15 +24,17 @@ from bagcert.data import ArrayDataset, load_dataset
 from bagcert.defense import load
 from bagcert.errors import UsageError, unknown_name
 from bagcert.files import write_atomically
+from bagcert.program import EXACT
 from bagcert.report.tables import percent
 from bagcert.scorers.weights import CONFIG
+from studies.common.commands import ProgramOption
 from studies.common.results import RESULTS, ROOT, provenance, write_results
 from studies.common.subject import Subject
 from studies.common.tables import Lines, put_table
 from studies.labels.measure import measure
 from studies.labels.tasks import TASKS
 from studies.labels.top_sets import PATCHES, attack_top, measure_top
-from studies.labels.training import train
+from studies.labels.training import Settings, train
 
 FOLDER = RESULTS / "labels"
 PAGE = ROOT / "docs" / "several-answers.md"
@@ -48,20 +50,21 @@ def top(
     images: Annotated[int, typer.Option(help="the first ones of the test set", min=1)] = 10_000,
     attacked: Attacked = 400,
     attack_steps: AttackSteps = 40,
+    program: ProgramOption = EXACT,
     out: Out = FOLDER,
     data_dir: DataDir = None,
 ) -> None:
     """Sets of the k best classes of one model, certified and attacked."""
-    subject = Subject.find(model, model, data_dir)
+    subject = Subject.find(model, model, data_dir, program)
     count, name, wanted = min(images, len(subject.source)), f"top-{Path(model).name}", patches or list(PATCHES)
     weights = subject.header["weights_sha256"]
-    part = Path("runs") / "-".join([name, weights[:8], *wanted, str(count)])  # of this very call
+    part = Path("runs") / "-".join([name, weights[:8], program, *wanted, str(count)])  # of this very call
     rows = out / f"{name}.jsonl.gz"
     found = measure_top(subject, wanted, count, part, rows)
     for patch in wanted if attacked else []:
         found[patch]["attack"] = attack_top(subject.defense.against(patch), subject, attacked, attack_steps)
     options = [model, *(word for patch in wanted for word in ("--patch", patch)), "--images", count]
-    options += ["--attacked", attacked, "--attack-steps", attack_steps]
+    options += ["--program", program, "--attacked", attacked, "--attack-steps", attack_steps]
     head = provenance("studies labels top", options, subject.defense.device)
     facts = {"arithmetic": subject.header["arithmetic"], "weights_sha256": weights}
     write_results(out / f"{name}.json", {**head, **facts, "rows": rows.name, "images": count}, {"patches": found})
@@ -70,15 +73,17 @@ def top(
 def trial(
     task: Annotated[str, typer.Argument(help="labels or segmentation")],
     run: Annotated[Path | None, typer.Option(help="folder of the network; trained unless it is there")] = None,
-    steps: Annotated[int, typer.Option(help="of training", min=1)] = 1800,
+    start_from: Annotated[str | None, typer.Option(help="begin with a model of single tiles, and its network")] = None,
+    narrow: Annotated[int, typer.Option(help="features of the first layers", min=1)] = Settings.widths[0],
+    wide: Annotated[int, typer.Option(help="features of the others", min=1)] = Settings.widths[1],
+    lr: Annotated[float, typer.Option(help="learning rate of the convolutions")] = Settings.lr,
+    batch: Annotated[int, typer.Option(help="pictures of a training step", min=1)] = Settings.batch,
+    steps: Annotated[int, typer.Option(help="of training", min=1)] = Settings.steps,
     seconds: Annotated[float | None, typer.Option(help="of training, if these pass before its steps", min=1)] = None,
-    batch: Annotated[int, typer.Option(help="pictures of a training step", min=1)] = 125,
-    narrow: Annotated[int, typer.Option(help="features of the first layers", min=1)] = 96,
-    wide: Annotated[int, typer.Option(help="features of the others", min=1)] = 288,
     pictures: Annotated[int, typer.Option(help="of the test split; the first ones", min=1)] = 2500,
     attacked: Attacked = 200,
     attack_steps: AttackSteps = 40,
-    seed: int = 0,
+    seed: int = Settings.seed,
     data: Annotated[str, typer.Option(help="the data set of the tiles")] = "cifar10",
     out: Out = FOLDER,
     data_dir: DataDir = None,
@@ -92,20 +97,14 @@ def trial(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     wanted, folder = TASKS[task](), run or Path("runs") / f"tiles-{task}"
     if not (folder / CONFIG).exists():
-        train(wanted, dataset, (narrow, wide), batch, steps, seconds, seed, device, folder)
+        train(wanted, dataset, Settings((narrow, wide), start_from, lr, batch, steps, seconds, seed), device, folder)
     defense = replace(load(folder, device), batch_size=min(50, pictures))
     rows = out / f"{task}.jsonl.gz"
     found = measure(wanted, defense, dataset, pictures, attacked, attack_steps, rows)
-    options = {
-        "steps": defense.card["steps"],
-        "batch": batch,
-        "narrow": narrow,
-        "wide": wide,
-        "pictures": pictures,
-        "seed": seed,
-    }
+    network = {"start-from": start_from} if start_from else {"narrow": narrow, "wide": wide}
+    options = {**network, "lr": lr, "batch": batch, "steps": defense.card["steps"], "seed": seed, "pictures": pictures}
+    options |= {"attacked": attacked, "attack-steps": attack_steps, "data": data}
     words = [task, *(str(word) for key, value in options.items() for word in (f"--{key}", value))]
-    words += ["--attacked", str(attacked), "--attack-steps", str(attack_steps), "--data", data]
     head = provenance("studies labels trial", words, device, seed)
     facts = {"arithmetic": str(defense.program), "weights_sha256": defense.card["weights_sha256"], "rows": rows.name}
     facts["training_seconds"] = defense.card["seconds"]

@@ -1,6 +1,7 @@
 """Train a network for a task on pictures of tiles, and keep it as a run folder; an interrupted training continues."""
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,11 +12,13 @@ from bagcert.data.base import derive_seed
 from bagcert.files import pack_tensors, read_tensors, write_atomically
 from bagcert.program import device_name, versions
 from bagcert.scorers.base import BuiltScorer
-from bagcert.scorers.weights import CHECKPOINT, rounded, save_scorer
+from bagcert.scorers.weights import CHECKPOINT, load_scorer, rounded, save_scorer
+from bagcert.stored_models import model_folder
 from bagcert.threats import parse_threat
 from bagcert.training.optimizers import MuonConfig, ScheduleConfig, set_rates
+from bagcert.training.start import POSITIONS
 from studies.labels.tasks import Task
-from studies.labels.tiles import picture_size, training_pictures
+from studies.labels.tiles import SIDE, picture_size, training_pictures
 
 PATCH = "5x5"  # that training prepares for
 PARTS = 10_000  # of a schedule
@@ -25,29 +28,29 @@ CHECKPOINT_SECONDS = 20.0
 Optimizers = list[torch.optim.Optimizer]
 
 
-def train(
-    task: Task,
-    dataset: ArrayDataset,
-    widths: tuple[int, int],
-    batch: int,
-    steps: int,
-    seconds: float | None,
-    seed: int,
-    device: torch.device,
-    out: Path,
-) -> None:
-    """Only the training split is seen: what is chosen later is chosen on the validation split.
+@dataclass(frozen=True)
+class Settings:
+    """How a network is trained."""
 
-    If `seconds` pass before all steps are done, the learning rate falls faster, and fewer steps are taken.
-    """
+    widths: tuple[int, int] = (96, 288)  # narrow, wide
+    start_from: str | None = None  # a model of single tiles, whose network is taken
+    lr: float = 0.06
+    batch: int = 125  # pictures
+    steps: int = 1800
+    seconds: float | None = None  # if these pass before all steps are done, the rate falls faster: fewer steps
+    seed: int = 0
+
+
+def train(task: Task, dataset: ArrayDataset, settings: Settings, device: torch.device, out: Path) -> None:
+    """Only the training split is seen, but for what the model of the start has seen."""
+    seed, steps, seconds = settings.seed, settings.steps, settings.seconds
     torch.manual_seed(derive_seed(seed, "weights", task.name))
-    size = picture_size(dataset)
-    scorer = task.network(len(dataset.classes), dataset.channels, *widths).build(size, dataset.mean, dataset.std)
+    scorer = new_scorer(task, dataset, settings)
     scorer.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    window = scorer.footprint.regions(parse_threat(PATCH, size)).extent
-    optimizers = MuonConfig(lr=0.06).build(scorer)
+    window = scorer.footprint.regions(parse_threat(PATCH, picture_size(dataset))).extent
+    optimizers = MuonConfig(lr=settings.lr).build(scorer)
     step, spent = resume(out / CHECKPOINT, scorer, optimizers)
-    pictures = training_pictures(dataset.split("train"), batch, seed, device, step)
+    pictures = training_pictures(dataset.split("train"), settings.batch, seed, device, step)
     torch.backends.cudnn.benchmark = True
     scorer.train()
     begun = saved = time.monotonic() - spent
@@ -78,7 +81,8 @@ def train(
         "seed": seed,
         "steps": step,
         "seconds": round(time.monotonic() - begun, 1),
-        "batch": batch,
+        "batch": settings.batch,
+        "start_from": settings.start_from,
         "device": device_name(device),
         "versions": versions(),
     }
@@ -86,8 +90,23 @@ def train(
     (out / CHECKPOINT).unlink(missing_ok=True)
 
 
+def new_scorer(task: Task, dataset: ArrayDataset, settings: Settings) -> BuiltScorer:
+    """With random weights, or with those of a model of single tiles: what it knows of positions holds in every tile."""
+    size, classes, channels = picture_size(dataset), len(dataset.classes), dataset.channels
+    if settings.start_from is None:
+        return task.network(classes, channels, *settings.widths).build(size, dataset.mean, dataset.std)
+    start, _ = load_scorer(model_folder(settings.start_from))
+    scorer = start.config.build(size, dataset.mean, dataset.std)
+    weights = start.state_dict()
+    if POSITIONS in weights:
+        weights[POSITIONS] = weights[POSITIONS].tile(SIDE, SIDE)
+    scorer.load_state_dict(weights)
+    return scorer
+
+
 def half_precision(scorer: BuiltScorer, images: Tensor) -> Tensor:
-    with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=images.is_cuda):
+    """Faster on a processor, too, if it has instructions for bfloat16."""
+    with torch.autocast(images.device.type, dtype=torch.bfloat16):
         scores: Tensor = scorer(images.contiguous(memory_format=torch.channels_last))
     return scores
 

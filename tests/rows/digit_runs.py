@@ -15,13 +15,16 @@ SMALL = ("1x1", "2x2", "1x3")
 
 
 def save_digit_run(
-    folder: Path, step: str = "heaviside", rule: str = "every-region", stride: int = 1, bias: float = 0.4
+    folder: Path,
+    step: str = "heaviside",
+    rule: str = "every-region",
+    stride: int = 1,
+    bias: float = 0.4,
+    positions: bool = False,
 ) -> Path:
     """A run with random weights whose logits are shifted so that the classes differ over all images."""
     torch.manual_seed(0)
-    config = ResidualConfig(
-        classes=10, channels=1, width=8, kernels=(3,), strides=(stride,), paths=1, shake=False, step=step
-    )
+    config = ResidualConfig(10, 1, 8, (3,), (stride,), paths=1, shake=False, positions=positions, step=step)
     scorer = ResidualScorer(config, (8, 8), DIGITS.mean, DIGITS.std).eval()
     with torch.no_grad():  # some classes win by a lot, so that some images are certified
         scorer.head.weight.mul_(0.3)

@@ -11,6 +11,7 @@ import torch
 from bagcert.data import ArrayDataset, load_dataset
 from bagcert.files import append
 from bagcert.rules import read_scores
+from bagcert.scorers.weights import load_scorer
 from bagcert.stored_models import card
 from studies.common.results import ROOT
 from studies.labels import command, top_sets, training
@@ -103,7 +104,8 @@ def test_an_interrupted_training_continues_bit_for_bit(
     assert isinstance(digits, ArrayDataset)
 
     def run(folder: str, steps: int = 5) -> bytes:
-        training.train(TASKS[task](), digits, (16, 16), 100, steps, None, 0, torch.device("cpu"), tmp_path / folder)
+        settings = training.Settings((16, 16), batch=100, steps=steps)
+        training.train(TASKS[task](), digits, settings, torch.device("cpu"), tmp_path / folder)
         return (tmp_path / folder / "weights.safetensors").read_bytes()
 
     whole = run("whole")
@@ -120,6 +122,21 @@ def test_an_interrupted_training_continues_bit_for_bit(
         run("stopped")
     monkeypatch.setattr(training, "save", save)
     assert run("stopped") == whole and not list((tmp_path / "stopped").glob("checkpoint*"))
+
+
+def test_a_start_from_single_tiles_sees_each_tile_as_its_model_does(tmp_path: Path) -> None:
+    """Away from the borders of tiles, where neighbours come into view."""
+    torch.manual_seed(0)
+    digits = load_dataset("digits")
+    assert isinstance(digits, ArrayDataset)
+    run = save_digit_run(tmp_path / "run", "logits", "two-mask", positions=True)
+    single, _ = load_scorer(run)
+    scorer = training.new_scorer(Labels(), digits, training.Settings(start_from=str(run))).eval()
+    pictures = fixed_pictures(digits.split("test"), 2, torch.device("cpu"))
+    assert scorer.image_size == (16, 16) and "positions" in scorer.state_dict()
+    with torch.no_grad():
+        whole, tile = scorer(pictures.images), single(pictures.images[:, :, 8:, :8])
+    torch.testing.assert_close(whole[:, :, 11:14, 2:6], tile[:, :, 3:6, 2:6])
 
 
 def test_a_tiny_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
