@@ -5,34 +5,28 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from bagcert.attacks.attack import soft_scores
+from bagcert.attacks.placements import Placements
+from bagcert.attacks.windows import Windows
 from bagcert.defense import Defense
 from bagcert.tensors import Images, Scores
-from bagcert.threats import Regions
 
 STEP_SIZE = 0.05
-
-
-def painted(placements: Tensor, size: tuple[int, int]) -> Tensor:
-    """What patches at placements [b 4] may paint, bool [b 1 h w]."""
-    inside = []
-    for start, length, side in ((0, 2, size[0]), (1, 3, size[1])):
-        pixel = torch.arange(side, device=placements.device)
-        first = placements[:, start, None]
-        inside.append((pixel >= first) & (pixel < first + placements[:, length, None]))
-    return (inside[0][:, :, None] & inside[1][:, None, :])[:, None]
 
 
 def descend(
     defense: Defense, images: Images, places: Tensor, goal: Callable[[Scores], Tensor], steps: int, seed: int
 ) -> Iterator[Images]:
     """Attacked images, now and then on the way down; patches at the regions `places` [b] start from noise."""
-    regions: Regions = defense.regions
-    paint = painted(regions.placements[places], defense.threat.image_size)
+    scorer, placements = defense.scorer, Placements(defense.regions, None)
+    windows = Windows.around(scorer, *placements.together(places[:, None], defense.threat.image_size))
     noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(seed)).to(images.device)
-    pixels = torch.where(paint, noise, images)
+    clean, soft = windows.cut(images), soft_scores(defense, images)
+    pixels = torch.where(windows.painted, windows.cut(noise), clean)
     for step in range(1, steps + 1):
         pixels = pixels.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(goal(defense.scorer(pixels)).sum(), pixels)
-        pixels = torch.where(paint, (pixels.detach() - STEP_SIZE * slope.sign()).clamp(0, 1), images)
+        scores = windows.splice(scorer.step.soft(windows.logits(scorer, pixels)), soft)
+        (slope,) = torch.autograd.grad(goal(scores).sum(), pixels)
+        pixels = torch.where(windows.painted, (pixels.detach() - STEP_SIZE * slope.sign()).clamp(0, 1), clean)
         if step in (steps // 4, steps // 2, steps):
-            yield pixels.detach()
+            yield windows.paste(pixels.detach(), images)

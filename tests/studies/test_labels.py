@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from bagcert.data import ArrayDataset, load_dataset
+from bagcert.defense import load
 from bagcert.files import append
 from bagcert.rules import read_scores
 from bagcert.scorers.weights import load_scorer
 from bagcert.stored_models import card
 from studies.common.results import ROOT
 from studies.labels import command, top_sets, training
-from studies.labels.attacked import painted
+from studies.labels.attacked import descend
 from studies.labels.tasks import TASKS, Labels, bits
 from studies.labels.tiles import Pictures, fixed_pictures, tiled, training_pictures
 from studies.labels.top_sets import kth_lead, summary
@@ -63,18 +64,35 @@ def test_thresholds_are_those_with_the_fewest_errors() -> None:
     assert regions_free.tolist() == [[False, True], [False, True], [True, True], [True, True]]
 
 
-def test_flags_leads_and_patches_by_hand() -> None:
+def test_flags_and_leads_by_hand() -> None:
     assert bits(torch.tensor([[True, False, True], [False, True, False]])).tolist() == [5, 2]
     assert kth_lead(torch.tensor([[5, 1, 4, 2]]), torch.tensor([2]), 1).tolist() == [-1]
     assert kth_lead(torch.tensor([[5, 1, 4, 2]]), torch.tensor([2]), 2).tolist() == [2]
-    found = painted(torch.tensor([[1, 0, 2, 3]]), (4, 4))[0, 0].int().tolist()
-    assert found == [[0, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
     assert summary([(0, 0b011, 0b001), (2, 0b111, 0b000)]) == {
         "in_set": 1.0,
         "proven": 0.5,
         "mean_size": 2.5,
         "largest_size": 3,
     }
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_descent_paints_its_patch_alone_and_lowers_its_goal(stride: int, tmp_path: Path) -> None:
+    """With stride 1 it runs on a part of each image, with stride 2 on all of it."""
+    defense = load(save_digit_run(tmp_path / "run", "logits", "two-mask", stride)).against("1x2")
+    images = next(load_dataset("digits").split("test").batches(3, "cpu")).images
+    places = torch.tensor([0, len(defense.regions) // 2, len(defense.regions) - 1])
+
+    def goal(scores: torch.Tensor) -> torch.Tensor:
+        return scores[:, 0].sum(dim=(1, 2))
+
+    *_, last = descend(defense, images, places, goal, 20, 0)
+    for image, (top, left, height, width) in enumerate(defense.regions.placements[places].tolist()):
+        outside = torch.ones(8, 8, dtype=torch.bool)
+        outside[top : top + height, left : left + width] = False
+        assert torch.equal(last[image, :, outside], images[image, :, outside])
+    with torch.no_grad():
+        assert bool((goal(defense.scorer(last)) < goal(defense.scorer(images))).all())
 
 
 @pytest.mark.parametrize("task", ["labels", "segmentation"])
