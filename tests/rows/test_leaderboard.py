@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from bagcert.rows.format import meta_path
-from bagcert.rows.leaderboard import CHECKED, REFUSED, REPRODUCED, Entry, check_entry
+from bagcert.rows.leaderboard import CHECKED, REFUSED, REPRODUCED, Entry, OwnCopies, check_entry
 from bagcert.stored_models import card, shipped_models
 from studies.rivals.papers import PAPERS
 from tests.cli.calling import call
@@ -131,11 +132,35 @@ def test_labels_are_ours(write_entry: Callable[..., None], tmp_path: Path) -> No
     assert not entry.results
 
 
+def test_pictures_are_those_of_our_own_folder(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named by whoever checks, never by the entry, and framed as the rows say."""
+    source, rows = tmp_path / "digits", tmp_path / "entries" / "pictures.jsonl"
+    for number in range(10):
+        folder = source / "val" / DIGITS.classes[number]
+        folder.mkdir(parents=True)
+        Image.fromarray(np.random.default_rng(number).integers(0, 256, (9, 8), np.uint8)).save(folder / "picture.png")
+    rows.parent.mkdir()
+    assert call(monkeypatch, "certify", str(run), "--data", str(source), "--scores", "--out", str(rows)) == 0
+    shutil.copytree(run, rows.with_name("pictures.model"))
+    ours, other = (shutil.copytree(source, tmp_path / name) for name in ("ours", "other"))
+    shutil.rmtree(other / "val" / DIGITS.classes[9])
+    entry = check_entry(rows, reproduce=True, copies=OwnCopies(folders=(other, ours)))
+    assert (entry.level, entry.data, entry.images, entry.why) == (REPRODUCED, "ours", 10, "")
+    assert told(entry) == numbers(rows)
+    assert "no data that everybody has" in check_entry(rows).why
+    edit_meta(rows, lambda meta: meta["data"]["framing"].update(fit="squash"))
+    assert "none of the folders of --data" in check_entry(rows, copies=OwnCopies(folders=(ours,))).why
+    edit_meta(rows, lambda meta: meta["data"].pop("framing"))
+    entry = check_entry(rows, copies=OwnCopies(folders=(ours,)))
+    assert entry.level == REFUSED and "data.framing must be a table" in entry.why
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         ({"data": {"name": "digits", "digest": "0" * 64}}, "not of our copy of digits"),
         ({"data": {"name": "/etc", "digest": "0"}}, "no data that everybody has"),
+        ({"data": "digits"}, "The rows name no data"),
         ({"split": "train"}, "not of the test images"),
         ({"classes": list(reversed(DIGITS.classes))}, "not of the test images"),
         ({"scores_stored": False}, "without scores"),

@@ -9,7 +9,7 @@ from bagcert.cli.output import counted
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
 from bagcert.rows.format import CERTIFICATES, read_meta
-from bagcert.rows.leaderboard import REFUSED, Entry, check_entry, entry_files, tables
+from bagcert.rows.leaderboard import REFUSED, Entry, OwnCopies, check_entry, entry_files, tables
 
 
 def leaderboard(
@@ -18,12 +18,17 @@ def leaderboard(
     reproduce: Annotated[
         bool, typer.Option("--reproduce", help="compute all scores again from weights and data")
     ] = False,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="your own copy of a folder that entries are of; repeat for several"),
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     out: Annotated[Path | None, typer.Option(help="Markdown file to write the tables to")] = None,
 ) -> None:
     if action != "check":
         raise UsageError(f"There is no 'leaderboard {action}'. Write bagcert leaderboard check FOLDER.")
-    entries = [checked(path, reproduce, data_dir) for path in entry_files(folder)]
+    copies = OwnCopies(data_dir, tuple(data or ()))
+    entries = [checked(path, reproduce, copies) for path in entry_files(folder)]
     typer.echo("\n" + tables(entries))
     if out is not None:
         write_atomically(out, tables(entries).encode())
@@ -31,9 +36,9 @@ def leaderboard(
         raise typer.Exit(1)
 
 
-def checked(path: Path, reproduce: bool, data_dir: Path | None) -> Entry:
+def checked(path: Path, reproduce: bool, copies: OwnCopies) -> Entry:
     with counted(path.name, stated_images(path) * (2 if reproduce else 1)) as after_image:
-        entry = check_entry(path, reproduce, data_dir, after_image)
+        entry = check_entry(path, reproduce, copies, after_image)
     typer.echo(f"{entry.name}: {entry.level}" + (f"; {entry.why}" if entry.why else ""))
     return entry
 

@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from bagcert.data import Dataset, load_dataset
+from bagcert.config import read_config
+from bagcert.data import Dataset, FolderSettings, load_dataset
 from bagcert.data.catalog import LOADERS
 from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
+from bagcert.pictures import Framing
 from bagcert.program import PROGRAMS
 from bagcert.rows.format import CERTIFICATES, Evaluation, Meta, Record, read_meta, read_records, rows_name
 from bagcert.rows.header import describe_scores
@@ -74,14 +76,55 @@ def entry_files(folder: Path) -> list[Path]:
     return found
 
 
+@dataclass(frozen=True)
+class OwnCopies:
+    """The data that entries are compared with: sets by name, and folders of pictures that whoever checks has chosen.
+
+    An entry cannot make this machine read a folder of its choice.
+    """
+
+    data_dir: Path | None = None
+    folders: tuple[Path, ...] = ()
+
+    def find(self, meta: Meta) -> Dataset:
+        """Our copy of the data that the rows name."""
+        named = meta.header.get("data")
+        if not isinstance(named, dict):
+            raise UsageError("The rows name no data. Write its name and its digest into them.")
+        if named.get("name") in LOADERS:
+            dataset = load_dataset(named["name"], self.data_dir)
+            if named.get("digest") != dataset.digest:
+                raise UsageError(f"The rows are not of our copy of {dataset.name}, whose SHA-256 is {dataset.digest}.")
+        else:
+            dataset = self.find_folder(named)
+        if meta.header.get("split") != "test" or meta.header.get("classes") != list(dataset.classes):
+            raise UsageError(f"The rows are not of the test images of {dataset.name}, with its classes in their order.")
+        return dataset
+
+    def find_folder(self, named: dict[str, object]) -> Dataset:
+        """The folder that gives the same digest, read as the rows say that their pictures were framed."""
+        if not self.folders:
+            raise UsageError(
+                f"The rows name no data that everybody has. Certify one of {', '.join(LOADERS)}, or let --data name a "
+                "copy of the folder."
+            )
+        settings = FolderSettings(read_config(Framing, named.get("framing"), "data.framing"))
+        copies = [load_dataset(str(folder), None, settings) for folder in self.folders]
+        for dataset in copies:
+            if named.get("digest") == dataset.digest:
+                return dataset
+        known = ", ".join(f"{each.name} ({each.digest[:12]})" for each in copies)
+        raise UsageError(f"The rows are of none of the folders of --data, framed as they say: {known}.")
+
+
 def check_entry(
-    path: Path, reproduce: bool = False, data_dir: Path | None = None, done: Progress = lambda images: None
+    path: Path, reproduce: bool = False, copies: OwnCopies = OwnCopies(), done: Progress = lambda images: None
 ) -> Entry:
     """What can be said of one entry; `done(n)` is called after n images, verified or computed again."""
     try:
         meta = read_meta(path, CERTIFICATES)
         need_whole(path, meta.header)  # nobody chooses which images count
-        dataset = named_data(meta, data_dir)
+        dataset = copies.find(meta)
         verdict = verify_rows(path, done)
         if verdict.problems:
             raise UsageError(f"{len(verdict.problems)} do not hold, first: {verdict.problems[0].words}")
@@ -90,7 +133,7 @@ def check_entry(
     except UsageError as error:
         return Entry(rows_name(path), REFUSED, str(error))
     results = tuple(count(entry, records, labels, meta.images) for entry in meta.evaluations)
-    about = (dataset.name, meta.images, results, str(meta.rows_sha256))
+    about = (Path(dataset.name).name, meta.images, results, str(meta.rows_sha256))
     if not reproduce:
         return Entry(rows_name(path), CHECKED, "nobody asked for a reproduction", *about)
     try:
@@ -99,19 +142,6 @@ def check_entry(
         return Entry(rows_name(path), CHECKED, str(error), *about)
     timed = tuple(replace(result, cost=cost) for result, cost in zip(results, costs, strict=True))
     return replace(Entry(rows_name(path), REPRODUCED, "", *about), results=timed)
-
-
-def named_data(meta: Meta, data_dir: Path | None) -> Dataset:
-    """Our copy of the data that the rows name. An entry cannot make this machine read a folder of its choice."""
-    named = meta.header.get("data")
-    if not isinstance(named, dict) or named.get("name") not in LOADERS:
-        raise UsageError(f"The rows name no data that everybody has. Certify one of {', '.join(LOADERS)}.")
-    dataset = load_dataset(named["name"], data_dir)
-    if named.get("digest") != dataset.digest:
-        raise UsageError(f"The rows are not of our copy of {dataset.name}, whose SHA-256 is {dataset.digest}.")
-    if meta.header.get("split") != "test" or meta.header.get("classes") != list(dataset.classes):
-        raise UsageError(f"The rows are not of the test images of {dataset.name}, with its classes in their order.")
-    return dataset
 
 
 def own_labels(meta: Meta, dataset: Dataset, records: list[Record]) -> list[int]:
