@@ -9,7 +9,7 @@ from bagcert.scorers.mixed import MixedConfig
 from bagcert.scorers.residual import ResidualScorer
 from bagcert.scorers.weights import WEIGHTS, load_scorer, save_scorer
 
-SHARED = ("classes", "channels", "strides", "paths", "shake", "positions", "step")
+SHARED = ("classes", "channels", "strides", "paths", "shake", "positions", "position_rank", "step")
 FACTS = ("classes", "data", "framing", "patch", "rule")  # of a card
 
 

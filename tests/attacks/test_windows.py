@@ -23,13 +23,14 @@ def network(
     stride: int = 1,
     kernels: tuple[int, ...] = (3, 1, 3),
     positions: bool = False,
+    rank: int = 0,
     members: int = 1,
     mirrored: bool = False,
 ) -> ResidualScorer:
     """Receptive field 7, random weights, and norms whose shift makes padding differ from any real feature."""
     torch.manual_seed(0)
     strides = (stride, *[1] * (len(kernels) - 1))
-    config = ResidualConfig(4, 3, 16, kernels, strides, paths=2, shake=False, positions=positions, step=step)
+    config = ResidualConfig(4, 3, 16, kernels, strides, 2, False, positions, position_rank=rank, step=step)
     if members > 1 or mirrored:
         config = EnsembleConfig(**vars(config), members=members, mirrored=mirrored)
     scorer = config.build(SIZE, (0.0,), (1.0,)).eval()
@@ -58,14 +59,23 @@ THREATS = ["5x5", "1x1", "1x20", "18x2", "7x11"]
 
 
 @pytest.mark.parametrize(
-    ("positions", "members", "mirrored"),
-    [(False, 1, False), (True, 1, False), (True, 3, False), (True, 1, True), (True, 2, True)],
+    ("positions", "rank", "members", "mirrored"),
+    [
+        (False, 0, 1, False),
+        (True, 0, 1, False),
+        (True, 3, 1, False),
+        (True, 0, 3, False),
+        (True, 0, 1, True),
+        (True, 2, 2, True),
+    ],
 )
 @pytest.mark.parametrize("patch", THREATS)
 @torch.no_grad()
-def test_spliced_scores_are_those_of_the_whole_image(patch: str, positions: bool, members: int, mirrored: bool) -> None:
+def test_spliced_scores_are_those_of_the_whole_image(
+    patch: str, positions: bool, rank: int, members: int, mirrored: bool
+) -> None:
     """In float64 to the last digits, so the window is exact; in float32 the integers differ by rounding: one unit."""
-    scorer = network(positions=positions, members=members, mirrored=mirrored)
+    scorer = network(positions=positions, rank=rank, members=members, mirrored=mirrored)
     windows, pixels, whole, clean = attacked_everywhere(scorer, parse_threat(patch, SIZE))
     assert windows.cropped
     fixed = scorer.step.fixed(windows.logits(scorer, pixels))

@@ -35,9 +35,10 @@ def test_rows_of_all_maps_take_turns(mirrored: bool) -> None:
     assert scorer.passes == (2 if mirrored else 1)
 
 
+@pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_nan_reaches_just_the_footprint(mirrored: bool) -> None:
-    scorer = mixed(replace(CONFIG, mirrored=mirrored, positions=True)).eval()
+def test_nan_reaches_just_the_footprint(mirrored: bool, rank: int) -> None:
+    scorer = mixed(replace(CONFIG, mirrored=mirrored, positions=True, position_rank=rank)).eval()
     wide, narrow = (Footprint.centered(field, 1, SIZE, SIZE) for field in (7, 3))
     assert scorer.footprint.same(Footprint.interleaved([wide, narrow]))
     pixels = torch.eye(63, dtype=torch.bool).view(63, *SIZE)
@@ -55,8 +56,9 @@ def test_mirrored_networks_answer_for_the_mirror_image() -> None:
     assert scorer.state_dict().keys() == alone.state_dict().keys()
 
 
-def test_the_audit_traces_each_network() -> None:
-    scorer = mixed().eval()
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_audit_traces_each_network(rank: int) -> None:
+    scorer = mixed(replace(CONFIG, positions=True, position_rank=rank)).eval()
     assert list(structural_problems(scorer, 3)) == []
     scorer.parts[1].footprint = Footprint.identity(SIZE)
     assert list(structural_problems(scorer, 3)) == [

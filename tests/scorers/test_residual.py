@@ -94,6 +94,34 @@ def test_positions_are_added_where_the_grid_is_complete(
     assert moved.nonzero().tolist() == [[2, 3]]  # nowhere else: no later layer looks beyond its position
 
 
+@torch.no_grad()
+def test_positions_of_few_numbers_are_one_matrix_of_them() -> None:
+    """The same scores as the network with all its position features written out, and fewer weights."""
+    torch.manual_seed(0)
+    config = replace(small((3, 1, 1)), positions=True)
+    ranked = ResidualScorer(replace(config, position_rank=2), (8, 10)).eval()
+    assert ranked.positions is not None and ranked.position_matrix is not None
+    ranked.positions.data.normal_()
+    full = ResidualScorer(config, (8, 10)).eval()
+    weights = ranked.state_dict()
+    matrix = weights.pop("position_matrix")
+    assert full.positions is not None and matrix.shape == (full.positions.shape[0], 2)
+    full.load_state_dict({**weights, "positions": torch.einsum("fr,rij->fij", matrix, ranked.positions)})
+    assert sum(map(torch.numel, ranked.parameters())) < sum(map(torch.numel, full.parameters()))
+    images = torch.rand(2, 3, 8, 10)
+    torch.testing.assert_close(ranked.logits(images), full.logits(images))
+    gray = torch.full((1, 3, 8, 10), 0.5)
+    before = ranked.logits(gray)
+    ranked.positions.data[:, 2, 3] += 1.0
+    moved = (ranked.logits(gray) != before).any(dim=1)[0]
+    assert moved.nonzero().tolist() == [[2, 3]]
+
+
+def test_position_rank_needs_positions() -> None:
+    with pytest.raises(UsageError, match=r"network\.position_rank needs network\.positions = true, but it is false"):
+        replace(small((3,)), position_rank=2)
+
+
 @pytest.mark.parametrize("step", ["heaviside", "sigmoid", "softmax", "logits"])
 def test_forward_is_soft_and_scores_are_integers(step: str) -> None:
     scorer = ResidualScorer(small((3, 1), step=step), (8, 8)).eval()

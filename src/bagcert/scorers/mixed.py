@@ -37,6 +37,9 @@ class MixedConfig(NetworkConfig):
     paths: Annotated[int, Key("residual paths per block, 1 or 2")] = 1
     shake: Annotated[bool, Key("shake-shake between the two paths")] = False
     positions: Annotated[bool, Key("learned features of each position, added to what it sees")] = True
+    position_rank: Annotated[
+        int, Key("numbers that a position learns, from which its features are made; 0: one for each", 0, WIDEST)
+    ] = 0
     mirrored: Annotated[bool, Key("each network also scores the mirror image: twice the arithmetic")] = False
     step: Annotated[str, Key("score step: how scores become integers")] = "logits"
 
@@ -51,7 +54,7 @@ class MixedConfig(NetworkConfig):
     @property
     def networks(self) -> tuple[ResidualConfig, ...]:
         """Each network by itself."""
-        names = ("classes", "channels", "paths", "shake", "positions", "step")
+        names = ("classes", "channels", "paths", "shake", "positions", "position_rank", "step")
         shared: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.mirrored:
             shared |= {"members": 1, "mirrored": True}

@@ -73,6 +73,9 @@ class ResidualConfig(NetworkConfig):
     positions: Annotated[bool, Key("learned features of each position, added to what it sees (not in the paper)")] = (
         False
     )
+    position_rank: Annotated[
+        int, Key("numbers that a position learns, from which its features are made; 0: one for each", 0, WIDEST)
+    ] = 0
     step: Step = "heaviside"
 
     def __post_init__(self) -> None:
@@ -95,6 +98,8 @@ class ResidualConfig(NetworkConfig):
             raise UsageError("Shake-shake needs network.paths = 2, but it is 1. Set network.shake=false.")
         if min(self.classes - 1, self.channels, *self.block_widths) < 1:
             raise UsageError("The network must have at least 2 classes, 1 channel and width 1, but has fewer.")
+        if self.position_rank and not self.positions:
+            raise UsageError("The value of network.position_rank needs network.positions = true, but it is false.")
         score_step(self.step)
 
     @property
@@ -122,7 +127,8 @@ class ResidualScorer(BuiltScorer):
     ImageNet networks have one path per block. The paper does not say so, but uses no shake-shake there.
 
     With `positions`, a region also knows where in the image it lies: a learned vector is added at each position. It is
-    the same for every image, so a score still depends on no pixel outside its receptive field, and R(l) holds.
+    the same for every image, so a score still depends on no pixel outside its receptive field, and R(l) holds. With
+    `position_rank` r it is made from r learned numbers by one matrix for all positions: far fewer weights.
     """
 
     config: ResidualConfig
@@ -157,11 +163,12 @@ class ResidualScorer(BuiltScorer):
             self.layers.append(Layer(kernel=kernel, stride=stride, dilation=1, padding=kernel // 2))
         self.footprint = Footprint.of_layers(self.layers, image_size=image_size)
         self.complete = config.complete
-        self.positions = None
+        self.positions = self.position_matrix = None
         if config.positions:
-            start = torch.empty(widths[self.complete + 1], *self.footprint.grid)
-            # An outline has no numbers, and drawing them for it would import torch's compiler: half of a start's time.
-            self.positions = nn.Parameter(start if start.is_meta else start.normal_(std=0.02))
+            features, rank = widths[self.complete + 1], config.position_rank
+            self.positions = drawn((rank or features, *self.footprint.grid), std=0.02)
+            if rank:
+                self.position_matrix = drawn((features, rank), std=rank**-0.5)
 
     @property
     def croppable(self) -> bool:  # type: ignore[override]
@@ -174,13 +181,20 @@ class ResidualScorer(BuiltScorer):
         return {"layers": layer_table(self.layers)}
 
     def logits(self, images: Images) -> Tensor:
-        return self._logits(images, self.positions)
+        return self._logits(images, self._position_features())
 
     def window_logits(self, windows: Images, pixels: Tensor) -> Tensor:
-        if self.positions is None:
+        positions = self._position_features()
+        if positions is None:
             return self._logits(windows, None)
-        shown = self.positions.flatten(1)[:, pixels].transpose(0, 1)  # n features hw
+        shown = positions.flatten(1)[:, pixels].transpose(0, 1)  # n features hw
         return self._logits(windows, shown.reshape(*shown.shape[:2], *windows.shape[2:]))
+
+    def _position_features(self) -> Tensor | None:
+        """What is added at each position, [features i j]."""
+        if self.positions is None or self.position_matrix is None:
+            return self.positions
+        return torch.tensordot(self.position_matrix, self.positions, dims=1)
 
     def _logits(self, images: Images, positions: Tensor | None) -> Tensor:
         features: Tensor = self.normalize(images)
@@ -190,6 +204,12 @@ class ResidualScorer(BuiltScorer):
                 features = features + positions.to(features.dtype)
         logits: Tensor = self.head(features)
         return logits
+
+
+def drawn(shape: tuple[int, ...], std: float) -> nn.Parameter:
+    """Normal weights; an outline has none, and drawing them for it would import torch's compiler: half of a start."""
+    start = torch.empty(shape)
+    return nn.Parameter(start if start.is_meta else start.normal_(std=std))
 
 
 class Block(nn.Module):
