@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bagcert.attacks import AttackSettings
+from bagcert.cli.model_options import ModelArgument, OwnNetwork, ProgramOption, own_network
 from bagcert.cli.output import continued, counted, report_unsound, rows_path
-from bagcert.cli.own_network import ModelArgument, OwnNetwork, ProgramOption, own_network
-from bagcert.cli.threats import MasksOption, PatchOption, against
+from bagcert.cli.threat_options import MasksOption, PatchOption, against
 from bagcert.defense import load
 from bagcert.program import EXACT, find_device, usual_device
 from bagcert.rows.attacked import AttackRows, attack_header, read_attack_rows, write_attack_rows

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from bagcert.audit import audit as audit_program
 from bagcert.audit.report import to_object, to_page
-from bagcert.cli.own_network import ModelArgument, OwnNetwork, ProgramOption, own_network
+from bagcert.cli.model_options import ModelArgument, OwnNetwork, ProgramOption, own_network
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from bagcert.cli.model_options import ModelArgument, OwnNetwork, ProgramOption, own_network
 from bagcert.cli.output import continued, counted, rows_path, show_certified
-from bagcert.cli.own_network import ModelArgument, OwnNetwork, ProgramOption, own_network
-from bagcert.cli.threats import ALERTS
+from bagcert.cli.threat_options import ALERTS
 from bagcert.data import Source
 from bagcert.defense import Defense, load
 from bagcert.distributed import joined_world

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from torch import nn
 
-from bagcert.cli.own_network import own_network, timm_settings
+from bagcert.cli.model_options import own_network, timm_settings
 from bagcert.data.folder import class_folders
 from bagcert.defending import cover as cover_network
 from bagcert.errors import UsageError

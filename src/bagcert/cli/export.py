@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from bagcert.cli.own_network import ModelArgument, OwnNetwork, own_network
-from bagcert.cli.threats import MasksOption, PatchOption, against
+from bagcert.cli.model_options import ModelArgument, OwnNetwork, own_network
+from bagcert.cli.threat_options import MasksOption, PatchOption, against
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically

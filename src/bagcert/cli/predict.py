@@ -21,9 +21,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from bagcert.answers import Answer
+from bagcert.cli.model_options import ModelArgument, OwnNetwork, ProgramOption, own_network
 from bagcert.cli.output import counted
-from bagcert.cli.own_network import ModelArgument, OwnNetwork, ProgramOption, own_network
-from bagcert.cli.threats import FalseAlertsOption, MasksOption, PatchOption, against
+from bagcert.cli.threat_options import FalseAlertsOption, MasksOption, PatchOption, against
 from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically

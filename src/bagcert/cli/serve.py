@@ -11,8 +11,8 @@ import torch
 import typer
 from torch import Tensor
 
-from bagcert.cli.own_network import ModelArgument, OwnNetwork, ProgramOption, own_network
-from bagcert.cli.threats import FalseAlertsOption, MasksOption, PatchOption, against
+from bagcert.cli.model_options import ModelArgument, OwnNetwork, ProgramOption, own_network
+from bagcert.cli.threat_options import FalseAlertsOption, MasksOption, PatchOption, against
 from bagcert.data import FolderSettings, cifar10, load_dataset
 from bagcert.data.base import data_folder
 from bagcert.defense import load

@@ -11,7 +11,7 @@ from typing import Annotated
 import torch
 import typer
 
-from bagcert.cli.own_network import OwnNetwork, own_network
+from bagcert.cli.model_options import OwnNetwork, own_network
 from bagcert.data.base import derive_seed
 from bagcert.data.catalog import LOADERS, find_folder
 from bagcert.errors import UsageError

@@ -1,5 +1,7 @@
-"""Which model: a shipped one, a folder, one of the Hub; `--network`, the caller's own, which no card may name; and
-`--program`, by which it runs."""
+"""The options that name a model (shipped, in a folder, on the Hub), a network of one's own, and the program to run it.
+
+`--network` is an option because no card may name code to run.
+"""
 
 import sys
 from importlib import import_module
