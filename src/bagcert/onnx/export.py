@@ -1,6 +1,6 @@
 """A defense as one ONNX graph, from pixels to certificates; running it needs none of our code.
 
-Images that have a problem (`bagcert.onnx.pixels`) get no class and no certificate, whatever their scores are.
+Images that have a problem (`bagcert.onnx.network`) get no class and no certificate, whatever their scores are.
 """
 
 import json
@@ -16,8 +16,7 @@ from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.onnx.graph import OPSET, Graph, Value
 from bagcert.onnx.guard import GuardBand
-from bagcert.onnx.network import Scored, network_model
-from bagcert.onnx.pixels import FINE, PROBLEMS
+from bagcert.onnx.network import FINE, PROBLEMS, Scored, network_model
 from bagcert.onnx.rule_graphs import GRAPHS, SEVERAL, ScoreValues, alerts
 from bagcert.rules import ABSTAIN, Rule
 from bagcert.threats import Regions

@@ -1,4 +1,8 @@
-"""A scorer as an ONNX model: pixels in; their problems, integer scores and guard band out."""
+"""A scorer as an ONNX model: pixels in; their problems, integer scores and guard band out.
+
+An image has a problem, and gets no certificate, if a pixel is not finite or outside 0..1: `Defense.scores` refuses
+such an image too.
+"""
 
 import logging
 import warnings
@@ -12,8 +16,11 @@ from torch import Tensor, nn
 from bagcert.errors import UsageError, first_line
 from bagcert.onnx.graph import OPSET
 from bagcert.onnx.guard import GuardBand
-from bagcert.onnx.pixels import blackened, pixel_problems
 from bagcert.scorers.base import Scorer
+from bagcert.tensors import Images
+
+FINE, NOT_FINITE, OUTSIDE = range(3)
+PROBLEMS = {FINE: "none", NOT_FINITE: "a pixel is NaN or infinite", OUTSIDE: "a pixel lies outside 0..1"}
 
 
 class Scored(nn.Module):
@@ -32,6 +39,18 @@ class Scored(nn.Module):
         logits = self.scorer.logits(images)
         values = self.scorer.step.fixed(logits)
         return (problems, values, *self.guard.around(values, logits))
+
+
+def pixel_problems(images: Images) -> Tensor:
+    """What is wrong with each image, int64 [b]: a key of PROBLEMS."""
+    finite = images.isfinite().flatten(1).all(dim=1)
+    inside = ((images >= 0) & (images <= 1)).flatten(1).all(dim=1)  # false of NaN too
+    return torch.where(inside, FINE, torch.where(finite, OUTSIDE, NOT_FINITE))
+
+
+def blackened(images: Images, problems: Tensor) -> Images:
+    """The images with black in place of those that have a problem, so that no NaN reaches the network."""
+    return torch.where((problems == FINE)[:, None, None, None], images, 0.0)
 
 
 def network_model(
