@@ -11,7 +11,7 @@ from bagcert.attacks import AttackSettings
 from bagcert.program import usual_device
 from bagcert.rows.format import Evaluation
 from bagcert.rules import EveryRegion
-from bagcert.rules.totals import sums
+from bagcert.rules.scores import sums
 from bagcert.stored_models import card
 from bagcert.training.loop import RunOptions
 from bagcert.training.recipe import load_recipe

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bagcert.rules import Certificate, EveryRegion, IntegerScores, Rule
 from bagcert.rules.rule import weakest
-from bagcert.rules.totals import sums
+from bagcert.rules.scores import sums
 from bagcert.scorers.base import BuiltScorer, NetworkConfig
 from bagcert.scorers.footprint_table import layer_table
 from bagcert.scorers.steps import ScoreStep, score_step

@@ -8,7 +8,7 @@ from torch import Tensor
 from bagcert.rules import IntegerScores
 from bagcert.rules.certificate import own
 from bagcert.rules.rule import rivals_only
-from bagcert.rules.totals import outside
+from bagcert.rules.scores import outside
 from bagcert.threats import Footprint, Regions, Threat
 from bagcert.threats.regions import MaskRegions, maximal_sets
 

@@ -36,8 +36,7 @@ from bagcert.errors import UsageError
 from bagcert.rules.certificate import own
 from bagcert.rules.pairs import Weakest, weakest_pair
 from bagcert.rules.rule import rivals_only
-from bagcert.rules.scores import IntegerScores
-from bagcert.rules.totals import outside
+from bagcert.rules.scores import IntegerScores, outside
 from bagcert.threats import Regions
 
 MOST = 2**53  # no sum of scores is larger

@@ -11,8 +11,7 @@ from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.masking_rule import MaskingRule, heaviest_mask, needed_cover
 from bagcert.rules.pairs import pair_leads
 from bagcert.rules.rule import rivals_only
-from bagcert.rules.scores import IntegerScores
-from bagcert.rules.totals import outside, sums
+from bagcert.rules.scores import IntegerScores, outside, sums
 from bagcert.threats import Regions
 
 

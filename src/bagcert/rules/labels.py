@@ -27,8 +27,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.rules.masking_rule import least_pairs
 from bagcert.rules.pairs import floors
-from bagcert.rules.scores import IntegerScores, extremes, fitting_type
-from bagcert.rules.totals import outside
+from bagcert.rules.scores import IntegerScores, extremes, fitting_type, outside
 from bagcert.rules.two_mask import TwoMask
 from bagcert.threats import Regions
 

@@ -11,8 +11,7 @@ from bagcert.errors import UsageError
 from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.masking_rule import MaskingRule, needed_cover, pieces, second_masks
 from bagcert.rules.rule import rivals_only, weakest
-from bagcert.rules.scores import IntegerScores
-from bagcert.rules.totals import outside, sums
+from bagcert.rules.scores import IntegerScores, outside, sums
 from bagcert.threats import Regions
 
 LARGEST_DENOMINATOR = 1024  # sums stay below 2**52, so that times this they fit into int64

@@ -10,8 +10,7 @@ from bagcert.errors import UsageError
 from bagcert.program import at_once
 from bagcert.rules.certificate import own
 from bagcert.rules.rule import Rule
-from bagcert.rules.scores import IntegerScores
-from bagcert.rules.totals import outside
+from bagcert.rules.scores import IntegerScores, outside
 from bagcert.threats import Regions
 
 # Map cells (or masks) of the rows held at a time; see CHUNK_CELLS.

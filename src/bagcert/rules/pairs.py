@@ -8,8 +8,7 @@ from torch import Tensor
 from bagcert.rules.certificate import own
 from bagcert.rules.masking_rule import least_pairs, outside_pairs, pieces, second_masks
 from bagcert.rules.rule import rivals_only
-from bagcert.rules.scores import IntegerScores
-from bagcert.rules.totals import outside
+from bagcert.rules.scores import IntegerScores, outside
 from bagcert.threats import Regions
 
 

@@ -1,4 +1,4 @@
-"""Scores as the rules take them: integers, checked once, each with a guard band."""
+"""Scores as the rules take them: integers, checked once, each with a guard band, in a type that holds their sums."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bagcert.errors import UsageError
+from bagcert.threats import Regions
 
 Bounds = tuple[int, int]
 
@@ -162,3 +163,13 @@ def extremes(values: Tensor) -> tuple[int, int]:
         return 0, 0
     least, most = values.aminmax()
     return int(least), int(most)
+
+
+def sums(scores: Tensor) -> Tensor:
+    """Sums over all positions, [b k], in the type of the scores: `read_scores` chose one that holds them."""
+    return scores.sum(dim=(-2, -1), dtype=scores.dtype)
+
+
+def outside(scores: Tensor, regions: Regions) -> Tensor:
+    """Sums over the positions outside each region, [b k n]."""
+    return sums(scores)[..., None] - regions.sums(scores)

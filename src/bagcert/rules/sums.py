@@ -10,8 +10,7 @@ from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.masking_rule import second_masks
 from bagcert.rules.pairs import weakest_pair
 from bagcert.rules.rule import Rule, rivals_only, weakest
-from bagcert.rules.scores import IntegerScores
-from bagcert.rules.totals import outside, sums
+from bagcert.rules.scores import IntegerScores, outside, sums
 from bagcert.threats import Regions
 from bagcert.threats.threat import MOST_PATCHES
 

@@ -29,8 +29,7 @@ from bagcert.errors import UsageError
 from bagcert.rules.certificate import own
 from bagcert.rules.masking_rule import heaviest_mask, outside_pairs, pieces
 from bagcert.rules.rule import FEW, alike
-from bagcert.rules.scores import IntegerScores
-from bagcert.rules.totals import outside, sums
+from bagcert.rules.scores import IntegerScores, outside, sums
 from bagcert.threats import Regions
 
 

@@ -20,9 +20,8 @@ from bagcert.rules.masking_rule import (
 )
 from bagcert.rules.pairs import floors, pair_leads, weakest_pair, weakest_second
 from bagcert.rules.rule import rivals_only
-from bagcert.rules.scores import IntegerScores
+from bagcert.rules.scores import IntegerScores, outside, sums
 from bagcert.rules.top_classes import TopClasses, top_classes
-from bagcert.rules.totals import outside, sums
 from bagcert.threats import Regions
 
 

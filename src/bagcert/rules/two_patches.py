@@ -25,8 +25,7 @@ from torch import Tensor
 from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.masking_rule import outside_pairs, pieces
 from bagcert.rules.rule import rivals_only
-from bagcert.rules.scores import IntegerScores
-from bagcert.rules.totals import outside, sums
+from bagcert.rules.scores import IntegerScores, outside, sums
 from bagcert.threats import Regions
 
 PROBES = 3  # heavy regions tried before all of them

@@ -9,8 +9,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.rules.certificate import Certificate, own
 from bagcert.rules.rule import Rule, rivals_only
-from bagcert.rules.scores import IntegerScores
-from bagcert.rules.totals import sums
+from bagcert.rules.scores import IntegerScores, sums
 from bagcert.threats import Regions
 
 
