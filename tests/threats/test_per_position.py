@@ -1,5 +1,6 @@
 """Linear layers per position, in the forms in which people write them: accepted if nothing else is seen."""
 
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from bagcert.threats.per_position import reshaped
 from bagcert.threats.probe import reached_outputs
 from bagcert.threats.seen import Seen
 from bagcert.threats.tracing import trace_footprint
-from bagcert.threats.ways_out import CHANNELS, CLASSIFY, EVALUATE, HIDE, NORMALIZE, SHAPE
+from bagcert.threats.ways_out import CHANNELS, CLASSIFY, EVALUATE, HIDE, NORMALIZE, REPLACE, SHAPE
 from tests.threats.test_footprint import patch_pixels, rectangles
 
 SIZE = (6, 4)
@@ -251,6 +252,9 @@ SENTENCES = {  # as users read them
     "(docs/comparison.md).",
     NORMALIZE: "Use nn.BatchNorm2d, or a norm over channels alone.",
     SHAPE: "Keep rows and columns as axes of their own, or make these two one axis, as in features.flatten(2).",
+    CHANNELS: "Apply it to channels alone: move them to the end by features.permute(0, 2, 3, 1), "
+    "or use nn.Conv2d(..., 1).",
+    REPLACE: "Remove it, or replace it by convolutions and channel-wise operations.",
 }
 
 
@@ -302,6 +306,52 @@ def test_a_refusal_shows_the_way_out(name: str) -> None:
     with pytest.raises(UsageError) as refused:
         wrap(network, SIZE)
     assert words in str(refused.value) and str(refused.value).endswith(way) and "\n" not in str(refused.value)
+
+
+MIXING: dict[str, tuple[Form, str]] = {
+    "adaptive_avg_pool2d": (lambda net, x: F.adaptive_avg_pool2d(x, 1), CLASSIFY),
+    "adaptive_max_pool2d": (lambda net, x: F.adaptive_max_pool2d(x, 1), CLASSIFY),
+    "amax": (lambda net, x: x.amax((2, 3)), CLASSIFY),
+    "amin": (lambda net, x: x.amin((2, 3)), CLASSIFY),
+    "max": (lambda net, x: x + x.max(), CLASSIFY),
+    "mean": (lambda net, x: x.mean((2, 3)), CLASSIFY),
+    "sum": (lambda net, x: x.sum((2, 3)), CLASSIFY),
+    "baddbmm": (lambda net, x: torch.baddbmm(net.maps[0, 0, 0, 0], x.flatten(2), x.flatten(2).mT), HIDE),
+    "bmm": (lambda net, x: torch.bmm(x.flatten(2), x.flatten(2).mT), HIDE),
+    "log_softmax": (lambda net, x: x.log_softmax(2), HIDE),
+    "softmax": (lambda net, x: x.softmax(2), HIDE),
+    "group_norm": (lambda net, x: F.group_norm(x, 1), NORMALIZE),
+    "instance_norm": (lambda net, x: F.instance_norm(x), NORMALIZE),
+    "layer_norm": (lambda net, x: F.layer_norm(x, x.shape[1:]), NORMALIZE),
+    "flatten": (lambda net, x: x.flatten(1), SHAPE),
+    "reshape|view": (lambda net, x: x.reshape(-1, 5 * 24), SHAPE),
+    "unflatten": (lambda net, x: x.unflatten(2, (2, -1)), SHAPE),
+    "view": (lambda net, x: x.view(x.shape[0], -1), SHAPE),
+    "einsum": (lambda net, x: torch.einsum("bchw,bcvw->bhv", x, x), CHANNELS),
+    "linear": (lambda net, x: net.across(x.flatten(2)), CHANNELS),
+    "matmul": (lambda net, x: x.flatten(2) @ net.across.weight, CHANNELS),
+    "tensordot": (lambda net, x: torch.tensordot(x.flatten(2), net.across.weight, dims=([2], [0])), CHANNELS),
+    "cat": (
+        lambda net, x: torch.cat([x, x], dim=2),
+        "Join channels alone. If this adds a class token: only defenses that hide parts of the image take any "
+        "network: derandomized smoothing and PatchCleanser (docs/comparison.md).",
+    ),
+    "pad": (
+        lambda net, x: F.pad(x, (1, 1, 1, 1), mode="reflect"),
+        "Pad rows and columns with zeros: padding_mode='zeros'.",
+    ),
+    "roll": (lambda net, x: x.roll(1, 2), REPLACE),
+}
+
+
+@pytest.mark.parametrize("operation", MIXING)
+def test_each_operation_that_mixes_positions_has_its_way_out(operation: str) -> None:
+    form, way = MIXING[operation]
+    with pytest.raises(UsageError) as refused:
+        wrap(Head(form).eval(), SIZE)
+    assert re.search(
+        rf"but ({operation}) in layer .* mixes them, or is not known not to\. {re.escape(way)}$", str(refused.value)
+    )
 
 
 def test_the_way_out_of_pooling_works() -> None:
