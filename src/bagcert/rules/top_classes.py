@@ -153,7 +153,7 @@ def by_pairs(
     return held & asked
 
 
-def among_best(mine: Tensor, theirs: Tensor, best: int, lowest_first: bool = False) -> Tensor:
+def among_best(mine: Tensor, theirs: Tensor, best: int, lowest_first: bool) -> Tensor:
     """From sums [b k n]: do fewer than `best` others reach each class? Bool [b k n].
 
     Another class reaches it with an equal sum; with `lowest_first`, only if its index is lower.
