@@ -11,7 +11,7 @@ from bagcert.files import read_tensors, sha256
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.scorers.weights import load_scorer, save_scorer
 from bagcert.training import RunOptions, train
-from bagcert.training.start import take_weights
+from bagcert.training.initial_weights import take_weights
 from tests.training.conftest import pattern_recipe
 
 SHAPE = {"channels": 1, "width": 8, "kernels": (1,), "paths": 1, "shake": False, "positions": True}
