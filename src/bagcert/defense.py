@@ -20,8 +20,8 @@ from bagcert.program import BATCH_SIZE, EXACT, Program, find_device, full_batche
 from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
 from bagcert.rules.largest_square import largest_square, squares
 from bagcert.scorers.base import Need, Scorer
+from bagcert.scorers.other_program import Running
 from bagcert.scorers.requirements import check_images, check_names
-from bagcert.scorers.running import Running
 from bagcert.scorers.weights import load_scorer, save_scorer
 from bagcert.shipped import check_shipped
 from bagcert.showing import draw_answer, fingerprints, need_same, one_picture, own_pixels

@@ -20,7 +20,7 @@ from bagcert.errors import UsageError
 from bagcert.program import Program
 from bagcert.scorers import Scorer
 from bagcert.scorers.ablation import AblationConfig
-from bagcert.scorers.running import arithmetic
+from bagcert.scorers.other_program import arithmetic
 from bagcert.scorers.steps import score_step
 from tests.audit.leaks import leaking
 from tests.cli.calling import call

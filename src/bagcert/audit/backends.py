@@ -10,7 +10,7 @@ from bagcert.errors import UsageError
 from bagcert.onnx import need_onnx
 from bagcert.program import Program, full_batches
 from bagcert.scorers.base import Logits, Scorer
-from bagcert.scorers.running import logits_by
+from bagcert.scorers.other_program import logits_by
 from bagcert.tensors import Images
 
 Run = Callable[[Images], Tensor]  # images to logits, float32 on the CPU

@@ -17,8 +17,8 @@ from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.folding import fold
 from bagcert.scorers.mixed import MixedConfig
+from bagcert.scorers.other_program import Running
 from bagcert.scorers.residual import ResidualConfig
-from bagcert.scorers.running import Running
 from tests.onnx.conftest import pictures, small_defense
 from tests.rows.digit_runs import save_digit_run
 
