@@ -9,7 +9,7 @@ from bagcert.errors import UsageError
 from bagcert.scorers import ResidualConfig
 from bagcert.training.plan import Origin, plan_folder
 from bagcert.training.recipe import Recipe
-from tests.data.test_look import fill
+from tests.data.test_inspection import fill
 
 Sizes = list[tuple[int, int]]
 

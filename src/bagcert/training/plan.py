@@ -9,7 +9,7 @@ from typing import Any
 from bagcert.config import write_config
 from bagcert.data.base import VALIDATION_SHARE
 from bagcert.data.catalog import NATIVE_SIZES
-from bagcert.data.look import Look, look_at
+from bagcert.data.inspection import Look, look_at
 from bagcert.pictures import Framing
 from bagcert.scorers.weights import DEFAULT_NETWORK, load_scorer
 from bagcert.scorers.wrapped import OwnConfig

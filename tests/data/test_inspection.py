@@ -7,7 +7,7 @@ from PIL import Image
 
 from bagcert.data import FolderDataset, FolderSettings
 from bagcert.data.divide import divide
-from bagcert.data.look import look_at
+from bagcert.data.inspection import look_at
 from bagcert.errors import UsageError
 from bagcert.pictures import Framing
 
