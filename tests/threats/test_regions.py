@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagcert.threats import Footprint, Layer, Regions, parse_threat
-from bagcert.threats.regions import SeparableRegions
+from bagcert.threats.regions import MaskRegions, SeparableRegions
 from tests.rules.test_properties import networks, threats
 
 SLOWLY = settings(deadline=None, max_examples=80, derandomize=True)
@@ -127,3 +127,10 @@ def test_three_families_follow_one_another() -> None:
     assert torch.equal(regions.masks(backwards), masks.flip(0))
     numbers = torch.arange(9).view(1, 1, 3, 3)
     assert regions.sums(numbers)[0, 0].tolist() == [int((numbers[0, 0] * mask).sum()) for mask in masks]
+
+
+def test_sets_are_taken_one_at_a_time_unless_told_otherwise() -> None:
+    table, places = torch.ones(1, 2, 3, dtype=torch.bool), torch.tensor([[0, 0, 1, 1]])
+    assert (MaskRegions(table, places).count, SeparableRegions(()).count) == (1, 1)
+    assert parse_threat("1x1", (2, 3)).count == 1
+    assert MaskRegions(table, places, 2).maximal().to(torch.device("cpu")).count == 2
