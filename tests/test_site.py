@@ -8,9 +8,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from markdown import markdown
 
 from bagcert.cli.main import COMMANDS
 from bagcert.rules import RULES
+from website.mathematics import makeExtension
+from website.pages import on_page_content
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = re.compile(r"(?:[a-z]+:)?//")
@@ -73,3 +76,20 @@ def test_every_rule_has_its_proof_and_every_command_its_options(site: Path) -> N
     assert proofs.formulas > 100
     assert Page(site / "commands.html").anchors >= COMMANDS.keys()
     assert "--false-alerts" in (site / "commands.html").read_text(encoding="utf-8")
+
+
+def test_units_and_powers_are_no_symbols() -> None:
+    drawn = markdown(
+        "`u <= v` and 2.9 M in 30 s, but 2 M_c; u = 2^-53 and a box of more <= 8u", extensions=[makeExtension()]
+    )
+    assert "2.9 M in 30 s," in drawn
+    assert "2<sup>−53</sup>" in drawn
+    assert "more ≤ 8u" in drawn
+    assert drawn.count("<math") == 2  # 2 M_c, u
+    assert "<code>u &lt;= v</code>" in drawn
+
+
+def test_cells_with_sentences_are_marked() -> None:
+    text = "what <code>takes</code> more than a line on a phone"
+    cells = on_page_content(f"<tr><td>short</td><td>{text}</td></tr>")
+    assert cells == f'<tr><td>short</td><td class="sentence">{text}</td></tr>'

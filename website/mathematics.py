@@ -25,7 +25,10 @@ TOKEN = re.compile(r">=|<=|[A-Za-z]+\d*|\d+(?:\.\d+)?|\s+|.")
 # One symbol with its subscripts, superscripts and arguments; then runs of symbols joined by operators.
 SUB = r"(?:[_^](?:\{[^{}\n]*\}|[A-Za-zŷ0-9]+)|⁺|'(?!s))"
 ARGUMENT = r"\([A-Za-z](?:\d|\^wc\([a-z]\))?\)"
-SYMBOL = rf"(?:[ΣΔŷεγ𝓛]|(?<![\w'’.-])[A-Za-z](?![\w'’-]|\.\w)|(?<!\w)(?:max|min|UB|LB|[A-Za-z]\d?)(?={SUB}|{ARGUMENT})|"
+SYMBOL = r"(?!(?<=\d )[sM](?![\w^_(]))"  # 2.9 M, 30 s: millions and seconds
+SYMBOL += (
+    rf"(?:[ΣΔŷεγ𝓛]|(?<![\w'’.-])[A-Za-z](?![\w'’-]|\.\w)|(?<!\w)(?:max|min|UB|LB|[A-Za-z]\d?)(?={SUB}|{ARGUMENT})|"
+)
 SYMBOL += rf"(?<!\w)[mMRl]\d\b)(?:{SUB}|{ARGUMENT})*"
 TERM = rf"(?:\|{SYMBOL}(?: \\ {SYMBOL})?\||\({SYMBOL}(?:, {SYMBOL})*\)|{SYMBOL}|(?<![\w.])\d+(?![\w%]|\.\d))"
 RUN = rf"{TERM}(?:[ \n](?:(?:[=<>+/\\∪∈∉≠±-]|>=|<=)[ \n])?{TERM})*"
@@ -113,6 +116,20 @@ class Symbols(InlineProcessor):
         return " ".join(self.md.htmlStash.store(mathml(part)) for part in parts), m.start(0), m.end(0)
 
 
+class Powers(InlineProcessor):
+    """Powers of numbers, 2^-53."""
+
+    def handleMatch(self, m: "re.Match[str]", data: str) -> tuple[str, int, int]:
+        return self.md.htmlStash.store(f"{m[1]}<sup>{m[2].replace('-', '−')}</sup>"), m.start(0), m.end(0)
+
+
+class Signs(InlineProcessor):
+    """The signs <= and >= where they are in no formula."""
+
+    def handleMatch(self, m: "re.Match[str]", data: str) -> tuple[str, int, int]:
+        return {"<=": "≤", ">=": "≥"}[m[0]], m.start(0), m.end(0)
+
+
 class Shapes(InlineProcessor):
     """Shapes of tensors, [b k i j], as code."""
 
@@ -124,7 +141,9 @@ class Mathematics(Extension):
     def extendMarkdown(self, md: Markdown) -> None:
         md.preprocessors.register(Formulas(md), "formulas", 29)  # before fences are read (25)
         md.inlinePatterns.register(Shapes(r"\[[a-z](?: [a-z0-9]+)+\]", md), "shapes", 176)
+        md.inlinePatterns.register(Powers(r"(?<![\w.])(\d+)\^(-?\d+)", md), "powers", 86)
         md.inlinePatterns.register(Symbols(RUN, md), "symbols", 85)  # after code, links and tags (90)
+        md.inlinePatterns.register(Signs(r"(?<= )[<>]=(?= )", md), "signs", 84)
 
 
 def makeExtension(**settings: Any) -> Mathematics:

@@ -16,6 +16,8 @@ from bagcert.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 NAMED_PAGE = re.compile(r"`docs/([\w-]+)\.(?:md|ipynb)`")  # how files that are read on their own name a page
+CELL, TAG = re.compile(r"<td>(.*?)</td>", re.DOTALL), re.compile(r"<[^>]*>")
+LONG = 35  # characters from which on the text of a cell needs several lines on a phone
 # What else the proofs rest on, after the rules.
 FOUNDATIONS = {
     "Alerts": "bagcert.rules.alerts",
@@ -45,6 +47,13 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     return linked(markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Cells of tables that hold more than a few words are marked, so that they stay readable on a phone."""
+    return CELL.sub(
+        lambda cell: cell[0] if len(TAG.sub("", cell[1])) < LONG else f'<td class="sentence">{cell[1]}</td>', html
+    )
 
 
 def linked(text: str) -> str:
