@@ -13,6 +13,7 @@ import numpy as np
 from bagcert.rows.verify.painted import Flags
 from bagcert.rows.verify.reach import Floats, Reach
 from bagcert.rows.verify.several import (
+    AT_ONCE,
     largest_reach,
     lead_of_sums,
     lead_of_unions,
@@ -21,7 +22,6 @@ from bagcert.rows.verify.several import (
 )
 
 Bounds = tuple[int, int]  # of the scores
-AT_ONCE = 2**22  # scores of masked copies held at a time
 
 
 @dataclass(frozen=True, eq=False)

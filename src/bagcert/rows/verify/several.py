@@ -8,7 +8,7 @@ import numpy as np
 from bagcert.rows.verify.painted import Flags
 from bagcert.rows.verify.reach import Floats, Reach
 
-AT_ONCE = 2**22  # scores of masked copies held at a time
+AT_ONCE = 2**17  # scores of masked copies held at a time: more than a cache holds takes several times as long
 
 
 def largest_reach(reach: Reach) -> int:
