@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -12,6 +13,7 @@ from markdown import markdown
 
 from bagcert.cli.main import COMMANDS
 from bagcert.rules import RULES
+from tests.server.page.conftest import sandbox
 from website.mathematics import makeExtension
 from website.pages import on_page_content
 
@@ -76,6 +78,25 @@ def test_every_rule_has_its_proof_and_every_command_its_options(site: Path) -> N
     assert proofs.formulas > 100
     assert Page(site / "commands.html").anchors >= COMMANDS.keys()
     assert "--false-alerts" in (site / "commands.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.full
+def test_tables_of_numbers_are_sorted_by_a_click(site: Path) -> None:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no chromium on this machine")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=sandbox())
+        page = browser.new_page()
+        page.goto((site / "models.html").as_uri())
+        costs = page.locator("table", has=page.get_by_text("CPU ms")).first
+        column = [each.strip() for each in costs.locator("th").all_inner_texts()].index("CPU ms") + 1
+        for order in (sorted, lambda found: sorted(found, reverse=True)):
+            costs.locator(f"th:nth-child({column})").click()
+            found = [float(each) for each in costs.locator(f"td:nth-child({column})").all_inner_texts()]
+            assert len(set(found)) > 2 and found == order(found)
+        browser.close()
 
 
 def test_units_and_powers_are_no_symbols() -> None:
