@@ -110,6 +110,11 @@ def test_units_and_powers_are_no_symbols() -> None:
     assert "<code>u &lt;= v</code>" in drawn
 
 
+def test_links_and_units_stay_what_they_are() -> None:
+    drawn = markdown("[a page of its own](rules.md) on [b k i j], 18 images/s", extensions=[makeExtension()])
+    assert drawn == '<p><a href="rules.md">a page of its own</a> on <code>[b k i j]</code>, 18 images/s</p>'
+
+
 def test_cells_with_sentences_are_marked() -> None:
     text = "what <code>takes</code> more than a line on a phone"
     cells = on_page_content(f"<tr><td>short</td><td>{text}</td></tr>")

@@ -27,7 +27,7 @@ SUB = r"(?:[_^](?:\{[^{}\n]*\}|[A-Za-zŷ0-9]+)|⁺|'(?!s))"
 ARGUMENT = r"\([A-Za-z](?:\d|\^wc\([a-z]\))?\)"
 SYMBOL = r"(?!(?<=\d )[sM](?![\w^_(]))"  # 2.9 M, 30 s: millions and seconds
 SYMBOL += (
-    rf"(?:[ΣΔŷεγ𝓛]|(?<![\w'’.-])[A-Za-z](?![\w'’-]|\.\w)|(?<!\w)(?:max|min|UB|LB|[A-Za-z]\d?)(?={SUB}|{ARGUMENT})|"
+    rf"(?:[ΣΔŷεγ𝓛]|(?<![\w'’./-])[A-Za-z](?![\w'’-]|\.\w)|(?<!\w)(?:max|min|UB|LB|[A-Za-z]\d?)(?={SUB}|{ARGUMENT})|"
 )
 SYMBOL += rf"(?<!\w)[mMRl]\d\b)(?:{SUB}|{ARGUMENT})*"
 TERM = rf"(?:\|{SYMBOL}(?: \\ {SYMBOL})?\||\({SYMBOL}(?:, {SYMBOL})*\)|{SYMBOL}|(?<![\w.])\d+(?![\w%]|\.\d))"
@@ -140,7 +140,7 @@ class Shapes(InlineProcessor):
 class Mathematics(Extension):
     def extendMarkdown(self, md: Markdown) -> None:
         md.preprocessors.register(Formulas(md), "formulas", 29)  # before fences are read (25)
-        md.inlinePatterns.register(Shapes(r"\[[a-z](?: [a-z0-9]+)+\]", md), "shapes", 176)
+        md.inlinePatterns.register(Shapes(r"\[[a-z](?: [a-z0-9]+)+\](?!\()", md), "shapes", 176)
         md.inlinePatterns.register(Powers(r"(?<![\w.])(\d+)\^(-?\d+)", md), "powers", 86)
         md.inlinePatterns.register(Symbols(RUN, md), "symbols", 85)  # after code, links and tags (90)
         md.inlinePatterns.register(Signs(r"(?<= )[<>]=(?= )", md), "signs", 84)
