@@ -1,15 +1,16 @@
-"""The page of the comparison, and the picture on it."""
+"""The page of the comparison, the picture on it, and the same rows on the page of the leaderboard."""
 
 from pathlib import Path
 
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
-from studies.common.tables import place_of
+from studies.common.tables import fill, place_of
 from studies.rivals.figure import NAME, draw_comparison
 from studies.rivals.results import Standing
-from studies.rivals.tables import TABLES, blank_page, filled
+from studies.rivals.tables import TABLES, blank_page, filled, unchecked_table
 
 PAGE = "comparison.md"
+LEADERBOARD, UNCHECKED = "leaderboard.md", "unchecked"  # the page and its mark
 
 
 def write_page(out: Path, found: list[Standing]) -> list[Path]:
@@ -23,10 +24,16 @@ def write_page(out: Path, found: list[Standing]) -> list[Path]:
         if not place_of(name).search(text):
             raise UsageError(f"{page} has no <!-- {name} -->. Put it where a table goes, or move the page away.")
     write_atomically(page, filled(text, found).encode())
+    written = [page]
+    other = out / LEADERBOARD
+    if other.exists():
+        text = other.read_text(encoding="utf-8")
+        write_atomically(other, fill(text, UNCHECKED, unchecked_table(found)).encode())
+        written.append(other)
     drawn = draw_comparison(found)
     if drawn is None:
-        return [page]
+        return written
     figure = out / "figures" / f"{NAME}.svg"
     write_atomically(figure, drawn.svg.encode())
     write_atomically(figure.with_suffix(".png"), drawn.png)
-    return [page, figure]
+    return [*written, figure]

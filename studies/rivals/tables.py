@@ -88,6 +88,17 @@ def cost_table(found: list[Standing]) -> Lines:
     return lines
 
 
+def unchecked_table(found: list[Standing]) -> Lines:
+    """Each defense by its own rule, as its rows say, which have no scores; fewer images come last."""
+    lines: Lines = [("defense", "rule", "clean %", "certified %", "images", "passes")]
+    known = [(standing, shares) for standing in found if (shares := standing.at(standing.rules[0])) is not None]
+    for standing, shares in sorted(known, key=lambda each: (-each[1].images, -each[1].certified)):
+        passes = "–" if standing.cost is None else f"{standing.cost.passes:,}"
+        numbers = (percent(shares.clean), percent(shares.certified), f"{shares.images:,}", passes)
+        lines.append((f"`{standing.name}`", standing.rules[0], *numbers))
+    return lines
+
+
 TABLES: dict[str, Callable[[list[Standing]], Lines]] = {
     "accuracies": accuracy_table,
     "papers": paper_table,

@@ -47,7 +47,11 @@ def test_a_page_is_begun_and_brought_up_to_date(
     assert "| `ibp` | unanimous | not run yet |" in text
     page.write_text(text)
     fill(results)
+    leaderboard = out / "leaderboard.md"
+    leaderboard.write_text("My standings\n<!-- unchecked -->\n<!-- /unchecked -->\n")
     assert call(monkeypatch, compare, "--results", str(results), "--out", str(out)) == 0
     after = page.read_text()
     assert after.startswith("# My own words") and "| `ibp` | unanimous | 78.00 / 39.00 (200 images) |" in after
+    assert "My standings\n<!-- unchecked -->\n| defense |" in leaderboard.read_text()
+    assert "| `ibp` | unanimous | 78.00 | 39.00 | 200 | " in leaderboard.read_text()
     assert {path.name for path in (out / "figures").iterdir()} == {"comparison.svg", "comparison.png"}

@@ -17,11 +17,12 @@ from bagcert.scorers.ablation import AblationConfig
 from bagcert.stored_models import card
 from studies.common.commands import listed
 from studies.common.results import RESULTS
+from studies.common.tables import put_table
 from studies.rivals import tables
 from studies.rivals.catalog import DEFENSES
 from studies.rivals.costs import read_cost
 from studies.rivals.figure import draw_comparison, papers
-from studies.rivals.pages import write_page
+from studies.rivals.pages import LEADERBOARD, UNCHECKED, write_page
 from studies.rivals.papers import PAPERS
 from studies.rivals.plan import MAIN_PATCH, OURS, PATCHES, RIVALS, attack_path, cost_path, rows_path
 from studies.rivals.results import Standing, standings, trained
@@ -55,6 +56,14 @@ def test_the_page_is_that_of_the_rows() -> None:
     assert changed != text and filled(changed, found) == text
     for name in TABLES:
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
+
+
+def test_the_leaderboard_lists_rows_without_scores() -> None:
+    text = (ROOT / "docs" / LEADERBOARD).read_text(encoding="utf-8")
+    listed = tables.unchecked_table(standings(ROOT / RESULTS))
+    assert put_table(text, UNCHECKED, listed) == text, "run python -m studies rivals compare --out docs"
+    assert [line[0].strip("`") for line in listed[1:]][-1] == "ibp"  # of fewer images
+    assert {rival.name for rival in RIVALS} < {line[0].strip("`") for line in listed[1:]}
 
 
 def test_the_page_names_what_exists() -> None:

@@ -72,7 +72,7 @@ def entry_files(folder: Path) -> list[Path]:
     """The rows of a folder, one file per entry."""
     found = sorted(path for path in folder.glob("*.jsonl*") if path.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.xz")))
     if not found:
-        raise UsageError(f"There are no rows in {folder}. Put NAME.jsonl, NAME.meta.json and NAME.scores/ there.")
+        raise UsageError(f"{folder} holds no rows. Put NAME.jsonl, NAME.meta.json and NAME.scores/ there.")
     return found
 
 
