@@ -1,7 +1,7 @@
 """What is compared: which defenses, against which patches, by which rules, and where their rows lie.
 
-studies/results/rivals/ds-column.jsonl.gz         certificates of all test images
-studies/results/rivals/ibp-2x2.jsonl.gz           views depend on the patch: one file per patch
+studies/results/rivals/ds-column.jsonl.xz         certificates of all test images
+studies/results/rivals/ibp-2x2.jsonl.xz           views depend on the patch: one file per patch
 studies/results/rivals/ds-column-attack.jsonl.gz  an attack on the first test images
 studies/results/rivals/ds-column.json             its costs; a shipped model has only this file
 """
@@ -67,7 +67,7 @@ OURS: dict[str, tuple[str, ...]] = {
 
 
 def rows_path(results: Path, part: str) -> Path:
-    return results / "rivals" / f"{part}.jsonl.gz"
+    return results / "rivals" / f"{part}.jsonl.xz"
 
 
 def attack_path(results: Path, name: str) -> Path:

@@ -267,7 +267,7 @@ def test_files_of_something_else_are_refused(results: Path) -> None:
     ]
     for change in damaged:
         stored(rows_path(results, "ds-row"), header | {"evaluations": [], "kind": "certificates"} | change, [])
-        with pytest.raises(UsageError, match=r"ds-row.jsonl.gz does not hold rows of an evaluation \("):
+        with pytest.raises(UsageError, match=r"ds-row.jsonl.xz does not hold rows of an evaluation \("):
             trained(results, row)
 
 
