@@ -194,7 +194,8 @@ class ResidualScorer(BuiltScorer):
         """What is added at each position, [features i j]."""
         if self.positions is None or self.position_matrix is None:
             return self.positions
-        return torch.tensordot(self.position_matrix, self.positions, dims=1)
+        features: Tensor = torch.tensordot(self.position_matrix, self.positions, dims=1)
+        return features
 
     def _logits(self, images: Images, positions: Tensor | None) -> Tensor:
         features: Tensor = self.normalize(images)
