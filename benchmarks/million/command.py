@@ -90,14 +90,20 @@ class Sitting:
         return {rule: self.world(Case(case.model, case.patch, rule), number) for rule in rules}
 
     def won(self, case: Case, number: int) -> Images:
-        """The patches that changed the class of unproven images of this slice, whatever the rule."""
+        """The patches that changed the class of unproven images of this slice, whatever the rule.
+
+        They are not kept with what units found: the controls make them again where they are missing.
+        """
         cases = (Case(case.model, case.patch, rule) for rule in rules_of(case.model, case.patch))
-        units = (Unit(each, CONTROL, number, number) for each in cases)
-        paths = [path for path in map(self.won_path, units) if path.exists()]
-        return torch.from_numpy(np.concatenate([np.load(path) for path in paths])) if paths else torch.empty(0)
+        units = [Unit(each, CONTROL, number, number) for each in cases]
+        for unit in units:
+            if not self.won_path(unit).exists():
+                run_unit(self, unit)
+        found = [patches for patches in map(np.load, map(self.won_path, units)) if len(patches)]
+        return torch.from_numpy(np.concatenate(found)) if found else torch.empty(0)
 
     def won_path(self, unit: Unit) -> Path:
-        return self.folder / f"won-{unit.name.replace('/', '-')}.npy"
+        return self.folder / f"won-{unit.name.replace('/', '-').replace(':', '-')}.npy"
 
     def scores(self, defense: bagcert.Defense, images: Images) -> IntegerScores:
         """What `defense.scores` returns, by the same program, with several of its batches on the GPU at once."""
@@ -163,11 +169,9 @@ def control(sitting: Sitting, unit: Unit, world: World, count: int, draw: torch.
             changed.update(name for name, done in zip(painted.content, fooled.tolist(), strict=True) if done)
             won.append(painted.patch[fooled][:KEPT].cpu())
             digests.append(digest(painted, scores))
-    patches = torch.cat(won).numpy() if won else np.empty(0)
-    if len(patches):
-        buffer = io.BytesIO()
-        np.save(buffer, patches)
-        write_atomically(sitting.won_path(unit), buffer.getvalue())
+    buffer = io.BytesIO()
+    np.save(buffer, torch.cat(won).numpy() if won else np.empty(0))
+    write_atomically(sitting.won_path(unit), buffer.getvalue())
     return {"tried": dict(tried), "changed": dict(changed), "sha256": "-".join(digests)}
 
 
