@@ -66,6 +66,14 @@ def test_each_part_has_its_own_area() -> None:
     assert parse_threat(str(threat), (8, 8)) == threat
 
 
+@pytest.mark.parametrize(
+    ("area", "words"),
+    [("upper", "upper half"), ("lower", "lower half"), ("left", "left half"), ("right", "right half")],
+)
+def test_an_area_is_said_in_words(area: str, words: str) -> None:
+    assert parse_threat(f"2x2@{area}", (8, 8)).describe() == f"2x2 pixels (6.25 %) in the {words} of 8x8"
+
+
 def test_an_area_drops_the_shapes_that_do_not_fit() -> None:
     threat = parse_threat("area:8@upper", (8, 8))
     assert str(threat) == "1x8@upper,2x4@upper,4x2@upper"

@@ -118,6 +118,17 @@ def test_several_patches_are_written_in_two_ways_and_one_is_one() -> None:
     assert [str(parse_threat(text, (4, 5))) for text in ("2*1x2", "2of1x2", "1*1x2")] == ["2*1x2", "2*1x2", "1x2"]
 
 
+@pytest.mark.parametrize("text", ["2*1x2", "2*1x2,disk:2", "1x2@lower", "disk:2"])
+def test_only_a_single_rectangle_that_may_lie_anywhere_has_shapes(text: str) -> None:
+    assert parse_threat(text, (4, 5)).shapes == ()
+
+
+@pytest.mark.parametrize("text", ["1x2,2x2", "1x2@lower", "2*1x2", "disk:2", "disk:2,1x2", "2*disk:2"])
+def test_a_threat_is_made_of_rectangles_or_of_masks(text: str) -> None:
+    threat = parse_threat(text, (4, 5))
+    assert (threat.rectangles == ()) == (threat.masks is not None)
+
+
 def test_placements_list_every_place_row_by_row() -> None:
     threat = parse_threat("2x3", (3, 4))
     assert isinstance(threat, RectangleThreat)
