@@ -51,6 +51,11 @@ class Same(nn.Module):
 
 ACCEPTED: dict[str, nn.Module] = {
     "zeros like the images": Op(lambda x: x + torch.zeros_like(x)),
+    "ones like the images": Op(lambda x: x + torch.ones_like(x)),
+    "halves like the images": Op(lambda x: x + torch.full_like(x, 0.5)),
+    "zeros of the images' type": Op(lambda x: x + x.new_zeros(7)),
+    "ones of the images' type": Op(lambda x: x + x.new_ones(7)),
+    "halves of the images' type": Op(lambda x: x + x.new_full((7,), 0.5)),
     "written zeros like a weight": Op(lambda x, weight: x + torch.zeros_like(weight).add_(1), 7),
     "a written copy of a weight": Op(lambda x, weight: x + weight.clone().add_(1), 7),
     "written zeros of a weight's type": Op(lambda x, weight: x + weight.new_zeros(7).add_(1), 7),
@@ -76,6 +81,8 @@ ACCEPTED: dict[str, nn.Module] = {
     "beside a constant": Op(lambda x, constant: torch.cat([constant.expand(x.shape[0], 1, *SIZE), x], dim=1), *SIZE),
     "plus a constant": Op(lambda x, constant: x.permute(0, 2, 3, 1).add(constant).permute(0, 3, 1, 2), 3),
     "in place": Op(lambda x: (x + 1).relu_()),
+    "the larger of two": Op(lambda x: torch.maximum(F.softplus(x), x.floor())),
+    "one of two": Op(lambda x: torch.where(x > 0, x, -x)),
     "softmax from the end": Op(lambda x: x.softmax(dim=-3)),
     "sum over channels": Op(lambda x: x.sum(dim=(1,), keepdim=True)),
     "padded": Op(lambda x: torch.constant_pad_nd(x, [1, 2, 0, 1])),
