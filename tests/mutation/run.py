@@ -26,6 +26,7 @@ from tests.mutation.forked import BROKEN, QUIET, Change, exit_codes
 from tests.mutation.mutant import Mutant, read_plan, write_plan
 
 PLAN, RESULTS = Path("mutants/plan.json.gz"), Path("mutants/results.jsonl")
+NO_TESTS = 5  # pytest's exit code
 COPY = "needs a copy"  # the status of a mutant of a function that was not decided without one
 SETTINGS = {
     "OMP_NUM_THREADS": "1",  # torch's threads cost more than they bring on tiny tensors
@@ -134,8 +135,8 @@ def read_results() -> dict[str, str]:
 
 
 def status(code: int) -> str:
-    """No mutant loops for ever: one that was stopped from outside was not noticed."""
-    return "survived" if code == 0 else "timeout" if code < 0 else "broken" if code == BROKEN else "killed"
+    """No mutant loops for ever: one that was stopped from outside was not noticed; nor is one without a test."""
+    return "survived" if code in (0, NO_TESTS) else "timeout" if code < 0 else "broken" if code == BROKEN else "killed"
 
 
 def report(mutants: list[Mutant]) -> int:

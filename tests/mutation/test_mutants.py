@@ -3,9 +3,12 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 from tests.mutation.live import change, functions_by_place
 from tests.mutation.mutant import Mutant, read_plan, write_plan
 from tests.mutation.mutants import mutants_of
+from tests.mutation.run import status
 
 TEXT = """
 FEW = 16
@@ -21,6 +24,13 @@ class Rule:
 def least(values, start=0):
     return min(values) > start
 """
+
+
+@pytest.mark.parametrize(
+    ("code", "word"), [(0, "survived"), (5, "survived"), (1, "killed"), (2, "killed"), (-9, "timeout")]
+)
+def test_only_a_test_that_ran_kills(code: int, word: str) -> None:
+    assert status(code) == word
 
 
 def test_a_mutant_is_one_edit(tmp_path: Path) -> None:
