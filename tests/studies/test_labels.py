@@ -213,3 +213,19 @@ def test_the_results_are_those_of_the_rows() -> None:
         for row in rows:
             assert all(proven & ~members == 0 for members, proven in row["sets"].values())
             assert all(members.bit_count() >= int(best) for best, (members, _) in row["sets"].items())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_results_of_a_trial_are_those_of_its_rows(task: str) -> None:
+    """No attack did more than was proven possible, and the page shows the same numbers."""
+    result = json.loads((ROOT / command.FOLDER / f"{task}.json").read_text(encoding="utf-8"))
+    rows = read_rows(ROOT / command.FOLDER / f"{task}.jsonl.gz")
+    assert len(rows) == len(result["patches"]) * result["pictures"]
+    for patch, found in result["patches"].items():
+        own = [row for row in rows if row["patch"] == patch]
+        for key in ("wrong", "most_wrong"):
+            assert found[key] == pytest.approx(sum(row[key] for row in own) / len(own))
+        attacked = [row for row in own if row["attacked"] >= 0]
+        assert len(attacked) == found["pictures_attacked"] > 0 == found["broken"]
+        assert all(row["wrong"] <= row["attacked"] <= row["most_wrong"] <= result["of"] for row in attacked)
+        assert sum(row["attacked"] > row["wrong"] for row in attacked) > 0
