@@ -5,6 +5,7 @@
 A table stands between `<!-- NAME -->` and `<!-- /NAME -->`. A cell that has not been measured says so.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -143,6 +144,37 @@ def times(stock: Stock) -> Lines:
     return lines
 
 
+def fast_times(stock: Stock) -> Lines:
+    """The networks that were timed by the program `fast` as well, network and rule."""
+    fast, usual = read_result("table1-fast.json"), read_result("table1.json")
+    seconds = {row["network"]: row["network_seconds"] + row["rule_seconds"] for row in usual["networks"]}
+    lines: Lines = [("network", "eager, seconds", "`fast`, seconds", "times as fast", "images per second by `fast`")]
+    for row in fast["networks"]:
+        name, spent = row["network"], row["network_seconds"] + row["rule_seconds"]
+        known = seconds[name] * fast["images"] / usual["images"]
+        cells = (f"{known:.2f}", f"{spent:.2f}", f"{known / spent:.2f}", f"{fast['images'] / spent:,.0f}")
+        lines.append((name if name.startswith("paper") else f"`{name}`", *cells))
+    return lines
+
+
+def million(stock: Stock) -> Lines:
+    """Attacks on proven answers by `--million`, all patches together; the control attacks unproven answers."""
+    result, heads = read_result("million.json"), ("model", "rule", "descents", "other patches", "verdicts", "broken")
+    lines: Lines = [(*heads, "control: changed", "of")]
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for case in result["cases"]:
+        sums = found.setdefault((case["model"], case["rule"].partition(":")[0]), Counter())
+        sums.update({key: case[key] for key in ("descents", "cheap", "verdicts")})
+        sums.update(changed=sum(case["changed"].values()), tried=sum(case["tried"].values()))
+    for (model, rule), sums in sorted(found.items()):
+        broken = sum(unit.split("/")[1] == model and by.partition(":")[0] == rule for unit, by, *_ in result["broken"])
+        counts = (sums["descents"], sums["cheap"], sums["verdicts"], broken, sums["changed"], sums["tried"])
+        lines.append((f"`{model}`", f"`{rule}`", *(f"{count:,}" for count in counts)))
+    kinds = (result["descents"]["pictures"], result["cheap"]["pictures"], result["verdicts"], len(result["broken"]))
+    lines.append(("together", "", *(f"{count:,}" for count in kinds), "", ""))
+    return lines
+
+
 def soundness(stock: Stock) -> Lines:
     """Attacks on certified images: no class may change."""
     lines: Lines = [("command", "weights", "patches", "rules", "attack runs", "classes changed", "device")]
@@ -167,10 +199,12 @@ TABLES: dict[str, Callable[[Stock], Lines]] = {
     "aspects": by_patch(RECTANGLES),
     "sweep": sweep,
     "times": times,
+    "fast-times": fast_times,
     "bounds": bounds,
     "attacked": attacked,
     "score-functions": score_functions,
     "soundness": soundness,
+    "million": million,
 }
 
 

@@ -51,7 +51,7 @@ PAGE, FIGURE = ROOT / "docs" / "models.md", ROOT / "docs" / "figures" / "zoo.svg
 MODELS = ROOT / "src" / "bagcert" / "models"
 PATCH = "5x5"
 TEST_IMAGES = 10_000
-IMAGES, BATCH = {"cpu": 16, "cuda": 2000}, {"cpu": 16, "cuda": 500}
+IMAGES, BATCH = {"cpu": 16, "cuda": 10_240}, {"cpu": 16, "cuda": 500}
 
 
 def measure(
