@@ -16,6 +16,7 @@ ROUNDS = {
     each.split(":")[0]: [line.replace("*", "") for line in each.split("\n## ")[0].splitlines() if line.startswith("|")]
     for each in (ROOT / "docs/frontier.md").read_text(encoding="utf-8").split("## Round ")[1:]
 }
+FRONTIER = ROOT / "studies/results/frontier"
 SETTINGS = {  # of round 7
     ("128-400, sharpness-aware", 1): "`128-400`, sharpness-aware",
     ("256-832", 1): "`256-832`",
@@ -24,11 +25,11 @@ SETTINGS = {  # of round 7
 }
 
 
-def stored(number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def stored(number: int, epochs: int = 20) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What all runs of a round have in common, and the runs."""
     text = (ROOT / f"studies/results/frontier/round-{number}.jsonl").read_text(encoding="utf-8")
     head, *runs = map(json.loads, text.splitlines())
-    assert (head["images"], head["epochs"], head["split"]) == (5000, 20, "validation")
+    assert (head["images"], head["epochs"], head["split"]) == (5000, epochs, "validation")
     return head, runs
 
 
@@ -190,6 +191,27 @@ def test_final_numbers_of_round_11_are_those_that_were_stored() -> None:
     found = small["patches"]["5x5"]
     assert " / ".join(before[3:5]) == both(found["recovery"])
     assert before[5:] == [both(found[rate]) for rate in ("t=0", "1%", "5%")]
+
+
+def test_numbers_of_round_12_are_those_that_were_stored() -> None:
+    runs = stored(12, epochs=16)[1]
+    lines = [shown(line) for line in ROUNDS["12"]]
+    trials = [line for line in lines if len(line) == 5 and line[1].endswith(" M")]
+    for run, (setting, parameters, clean, certified, _) in zip(runs, trials, strict=True):
+        assert setting.replace("`", "").removesuffix(", half unmasked") == run["network"]
+        assert (run["weight"] == 0.5) == ("half unmasked" in setting)
+        assert f"{clean} / {certified}" == both(run) and parameters == f"{run['parameters'] / 1e6:.2f} M"
+    head, *finals = map(json.loads, (FRONTIER / "round-12-final.jsonl").read_text(encoding="utf-8").splitlines())
+    ends = [line for line in lines if len(line) == 7 and line[2] == str(head["epochs"])]
+    for run, seconds, line in zip(finals, head["seconds"]["7"], ends, strict=True):
+        assert line[1] == f"{head['parameters'] / 1e6:.2f} M" and line[3:5] == [f"{seconds:.0f}", str(run["seed"])]
+        rows = read_rows(FRONTIER / run["rows"])
+        (entry,) = rows.results
+        shares = rows.accuracies(entry)
+        assert (shares.clean, shares.certified) == (run["clean"], run["certified"]) and " / ".join(line[5:]) == both(
+            run
+        )
+    assert (len(trials), len(ends)) == (5, 2)
 
 
 @pytest.mark.slow
