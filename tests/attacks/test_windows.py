@@ -63,7 +63,6 @@ THREATS = ["5x5", "1x1", "1x20", "18x2", "7x11"]
     [
         (False, 0, 1, False),
         (True, 3, 1, False),
-        (True, 0, 3, False),
         (True, 0, 1, True),
         (True, 2, 2, True),
     ],

@@ -60,7 +60,7 @@ FEW = [*("--set", "schedule.epochs=0.005", "--set", "schedule.warmup_epochs=0", 
 FEW += ["--set", "training.batch_size=4", "--set", "evaluation.batch_size=2", "--set", "evaluation.images=2"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_papers_imagenet_recipe_takes_any_such_folder(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from bagcert.training.recipe import load_recipe
 from tests.rows.digit_runs import save_digit_run
 
 MODELS = shipped_models()
-IMAGES = {"cifar10": 32, "cifar10-small": 250, "cifar10-votes": 250}  # the first has eight times the arithmetic
+IMAGES = {"cifar10": 32, "cifar10-small": 128, "cifar10-votes": 128}  # the first has eight times the arithmetic
 # What another CPU may change: 2 of 256 units of a logit; votes whose logit is this close to 0.
 SLACK, NEAR_ZERO = 2, 2 / 256
 

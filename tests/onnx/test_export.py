@@ -120,7 +120,10 @@ def test_ablations_are_exported_too(images: Tensor) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "count"), [("cifar10", 4), ("cifar10-small", 32), ("cifar10-votes", 32)])
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [pytest.param("cifar10", 4, marks=pytest.mark.full), ("cifar10-small", 16), ("cifar10-votes", 16)],
+)
 def test_shipped_models_on_real_images(model: str, count: int, cifar10_dir: Path) -> None:
     defense = bagcert.load(model)
     images = next(load_dataset("cifar10", cifar10_dir).split("test").batches(count, "cpu")).images
