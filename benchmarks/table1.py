@@ -2,7 +2,7 @@
 
     python -m benchmarks.table1             (all 10,000 test images, for a GPU)
     python -m benchmarks.table1 --images 4  (a first look on two cores: ratios only)
-    python -m benchmarks.table1 --program fast --out benchmarks/results/table1-fast.json
+    python -m benchmarks.table1 --program fast              (into a file of its own)
 
 The paper's networks have width 768 and two paths; their weights are random here, which changes no time. The shipped
 models follow. Each pass is the network and its rule, as `Defense.certify` runs them: bfloat16 on a GPU, float32 on one
@@ -67,7 +67,7 @@ def main(
     program: ProgramOption = EXACT,
     network: Annotated[list[str] | None, typer.Option(help="as the table names them; all if none is given")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
-    out: Annotated[Path, typer.Option(help="the table, as JSON")] = RESULTS,
+    out: Annotated[Path | None, typer.Option(help="the table, as JSON; a file for each program if left out")] = None,
 ) -> None:
     """Time the networks of Table 1 and ours."""
     device = usual_device()
@@ -91,7 +91,8 @@ def main(
     }
     options = ["--images", images, "--repeats", repeats, *([] if program == EXACT else ["--program", program])]
     options += [word for name in network or [] for word in ("--network", name)]
-    write_results(out, provenance("benchmarks.table1", options, device), result)
+    path = out or (RESULTS if program == EXACT else RESULTS.with_stem(f"{RESULTS.stem}-{program}"))
+    write_results(path, provenance("benchmarks.table1", options, device), result)
 
 
 if __name__ == "__main__":
