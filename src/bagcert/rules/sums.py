@@ -44,8 +44,8 @@ class LargestRegion(Rule):
 
     def _certify(self, scores: IntegerScores, regions: Regions, exact: bool) -> Certificate:
         predicted = self._predict(scores, regions)
-        certificate = weakest(self.least_leads(scores, predicted, regions)[:, :, None], predicted, regions)
-        _, first, second = largest_union(regions)
+        size, first, second = largest_union(regions)
+        certificate = weakest(self._least_leads(scores, predicted, size)[:, :, None], predicted, regions)
         one, two = (
             None if place is None else regions.placements[place].repeat(len(predicted), 1) for place in (first, second)
         )
@@ -56,9 +56,12 @@ class LargestRegion(Rule):
         return EveryRegion().leads(scores, classes, regions)
 
     def least_leads(self, scores: IntegerScores, classes: Tensor, regions: Regions) -> Tensor:
+        return self._least_leads(scores, classes, largest_union(regions)[0])
+
+    def _least_leads(self, scores: IntegerScores, classes: Tensor, size: int) -> Tensor:
         low, high = scores.need_bounds(self.name)
         ahead = (own(sums(scores.low), classes)[:, None] - sums(scores.high)).long()
-        return rivals_only(ahead - 2 * (high - low) * largest_union(regions)[0], classes)
+        return rivals_only(ahead - 2 * (high - low) * size, classes)
 
 
 def largest_union(regions: Regions) -> tuple[int, int, int | None]:
