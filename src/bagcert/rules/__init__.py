@@ -19,6 +19,8 @@ RULES: dict[str, type[Rule]] = {
     rule.name: rule for rule in (LargestRegion, EveryRegion, Masked, TwoMask, Detect, Monotone, Unanimous)
 }
 
+MOST_DIGITS = 16  # of a threshold: none is larger than alerts.MOST, and Python reads no number of thousands of digits
+
 
 def find_rule(rule: str | Rule) -> Rule:
     """A rule by its name with default settings, `NAME:T` with alerts above a lead of T units, or the rule given."""
@@ -39,7 +41,7 @@ def find_rule(rule: str | Rule) -> Rule:
         raise UsageError(f"Rule '{name}' needs {words}. Pass rule={kind.__name__}({argument}).")
     if not colon:
         return kind()
-    if not (above.isascii() and above.isdigit()):
+    if not (above.isascii() and above.isdigit() and len(above) <= MOST_DIGITS):
         raise UsageError(f"Cannot read the threshold of '{rule}'. Write whole score units, as in {name}:40.")
     return kind().alerting(int(above))
 
