@@ -450,6 +450,34 @@ def test_layers_that_see_less_than_the_file_says_are_found(rows: Path) -> None:
     assert any("each seeing 1x1 pixels by 2 layers" in line for line in words(verdict))
 
 
+LAYER: dict[str, list[int]] = {"kernel": [1, 1], "stride": [1, 1], "dilation": [1, 1], "padding": [0, 0]}
+WIDE = {"image_size": [4096, 4096], "grid": [4096, 4096]}
+
+
+@pytest.mark.parametrize(
+    ("patch", "footprint"),
+    [
+        ("2048x2048", {**WIDE, "layers": []}),
+        ("1x1", {"image_size": [256, 256], "grid": [256, 256], "layers": []}),
+        ("1x1", {**WIDE, "kept": [4095, 4095]}),
+        ("1x1", {**WIDE, "pixels": {"rows": [[[0, 4096]]] * 4096, "columns": [[[0, 1]]] * 4096}}),
+        ("1x1", {**WIDE, "layers": [{**LAYER, "kernel": [4096, 4096], "padding": [2048, 2048]}]}),
+        ("1x1", {"image_size": [8, 8], "grid": [8, 8], "layers": [{**LAYER, "padding": [4096, 4096]}] * 9999}),
+        ("1x1", {**WIDE, "grid": [4096, 1], "maps": [{"kept": [4096, 4095]}] * 4096}),
+        ("4096x4096", {**WIDE, "hidden": {"rows": [[0, 4096]] * 4095, "columns": [[0, 1]] * 4096}}),
+        ("4096x4096", {**WIDE, "hidden": {"sets": [[[0, 1]]] * 4096}}),
+    ],
+)
+def test_headers_that_ask_for_much_are_refused(patch: str, footprint: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="The patch in the rows has too many placements to be verified"):
+        maximal_reach(footprint, patch)
+
+
+def test_a_disk_larger_than_the_image_is_refused_before_it_is_drawn() -> None:
+    with pytest.raises(UsageError, match=r"The patch 'disk:9{18}' in the rows fits nowhere into 8x8 pixels"):
+        maximal_reach({"image_size": [8, 8], "grid": [8, 8], "layers": []}, f"disk:{'9' * 18}")
+
+
 def test_nothing_is_shared_with_rules_and_threats() -> None:
     for path in Path(check.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

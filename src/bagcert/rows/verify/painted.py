@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagcert.errors import UsageError
+from bagcert.rows.verify.room import SET, Room
 
 Flags = NDArray[np.bool_]
 Masks = Mapping[str, Flags]  # bool [n h w], by the text that names them in rows
@@ -25,6 +26,11 @@ class Painted:
     rows: frozenset[int]
     columns: frozenset[int]
     pixels: Flags | None = None  # [h w]; None: every row with every column
+
+    @property
+    def size(self) -> int:
+        """The memory that it takes, in numbers; eight pixels take that of one, or less."""
+        return 2 * SET + len(self.rows) + len(self.columns) + (0 if self.pixels is None else self.pixels.size // 8)
 
     def lies_in(self, area: str, height: int, width: int) -> bool:
         """Does no pixel lie wholly outside that part of the image?
@@ -50,13 +56,15 @@ def patches_at_once(patch: str) -> tuple[int, str]:
 
 def placements(patch: str, height: int, width: int, masks: Masks) -> list[Painted]:
     """Every placement of one patch: of parts joined by ',' or '|' each in turn ('+' in older rows)."""
-    found: list[Painted] = []
+    found, room = list[Painted](), Room()
     for part in re.split(r"[,|+](?![^(]*\))", patches_at_once(patch)[1].replace(" ", "")):
         shape, at, area = part.partition("@")
-        mine = list(anywhere(shape, height, width, masks))
         if at and area not in ("upper", "lower", "left", "right", "center"):
             raise UsageError(f"Cannot read the area '{area}' of the patch '{patch}' in the rows. Certify again.")
-        found += [each for each in mine if not at or each.lies_in(area, height, width)]
+        for each in anywhere(shape, height, width, masks):
+            if not at or each.lies_in(area, height, width):
+                room.take(each.size)
+                found.append(each)
     if not found:
         raise UsageError(f"The patch '{patch}' in the rows fits nowhere into {height}x{width} pixels. Certify again.")
     return found
@@ -68,18 +76,15 @@ def anywhere(part: str, height: int, width: int, masks: Masks) -> Iterator[Paint
         yield from given(part, height, width, masks)
     elif match := re.fullmatch(r"disk:(\d+)", part):
         side = int(match[1])
+        if side > min(height, width):
+            return
         # In half pixels, pixel y has its middle at 2 y + 1 and the disk at side; its radius is side, too.
-        disk = [
-            (y, x)
-            for y in range(side)
-            for x in range(side)
-            if (2 * y + 1 - side) ** 2 + (2 * x + 1 - side) ** 2 <= side**2
-        ]
+        across = 2 * np.arange(side) + 1 - side
+        disk = across[:, None] ** 2 + across**2 <= side**2
         for top in range(height - side + 1):
             for left in range(width - side + 1):
                 pixels = np.zeros((height, width), dtype=bool)
-                for y, x in disk:
-                    pixels[top + y, left + x] = True
+                pixels[top : top + side, left : left + side] = disk
                 yield set_of(pixels)
     else:
         for tall, wide in rectangles(part, height, width):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bagcert.errors import UsageError
 from bagcert.rows.verify.painted import Flags, Masks, Painted, patches_at_once, placements
+from bagcert.rows.verify.room import MOST_OUTPUTS, SET, Room, need_cells, too_large
 
 Floats = NDArray[np.float64]  # whole numbers below 2**53, so every sum is exact
 Numbers = NDArray[np.int64]
@@ -81,6 +82,7 @@ class ProductReach(Reach):
         return both[..., self.column, self.row]
 
     def masks(self) -> Flags:
+        need_cells(len(self.row), self.rows.shape[1], self.columns.shape[1])
         return self.rows[self.row][:, :, None] & self.columns[self.column][:, None, :]
 
     def sizes(self) -> Numbers:
@@ -108,17 +110,19 @@ def maximal_reach(footprint: dict[str, Any], patch: str, masks: Masks = NONE) ->
     count = patches_at_once(patch)[0]
     if "hidden" in footprint:  # a view is reached unless it is blind to the whole placement
         return largest(SetReach(np.unique(~blind_views(footprint, patch, masks), axis=0), count))
-    maps = [seen_along(each, footprint) for each in maps_of(footprint)]
+    maps = seen_by_maps(footprint)
     painted = placements(patch, height, width, masks)
     if len(maps) > 1 or any(each.pixels is not None for each in painted):
+        need_cells(len(painted), *footprint["grid"])
         # Several maps have their rows in turn: the first rows of all, then their second rows.
         sets = [np.stack([reached_set(each, *seen) for seen in maps], axis=1) for each in painted]
         reach: Reach = SetReach(np.unique(np.array(sets).reshape(len(sets), *footprint["grid"]), axis=0), count)
     else:
         ((seen_rows, seen_columns),) = maps
-        found = set()
+        found, room = set(), Room()
         for each in painted:
             rows, columns = touched(seen_rows, each.rows), touched(seen_columns, each.columns)
+            room.take(2 * SET + len(rows) + len(columns))
             found.add((rows, columns) if rows and columns else (frozenset[int](), frozenset[int]()))
         ordered = sorted(found, key=lambda pair: (sorted(pair[0]), sorted(pair[1])))
         reach = replace(numbered(ordered, footprint["grid"]), count=count)
@@ -127,6 +131,7 @@ def maximal_reach(footprint: dict[str, Any], patch: str, masks: Masks = NONE) ->
 
 def largest(reach: Reach) -> Reach:
     """Those of different sets that lie inside no other one."""
+    need_cells(len(reach.sizes()), len(reach.sizes()))
     inside = reach.within(reach)
     np.fill_diagonal(inside, False)  # all are different, so no two lie inside each other
     return reach.select(np.logical_not(inside.any(axis=1)))
@@ -135,6 +140,16 @@ def largest(reach: Reach) -> Reach:
 def maps_of(footprint: dict[str, Any]) -> list[dict[str, Any]]:
     """What makes the footprint of each map; most networks have one."""
     return footprint.get("maps") or [footprint]
+
+
+def seen_by_maps(footprint: dict[str, Any]) -> list[tuple[list[set[int]], list[set[int]]]]:
+    """The pixels that each output of each map sees, along rows and along columns."""
+    found, room = [], Room()
+    for part in maps_of(footprint):
+        rows, columns = seen_along(part, footprint)
+        room.take(sum(map(len, rows)) + sum(map(len, columns)))
+        found.append((rows, columns))
+    return found
 
 
 def seen_along(part: dict[str, Any], footprint: dict[str, Any]) -> tuple[list[set[int]], list[set[int]]]:
@@ -175,12 +190,15 @@ def blind_views(footprint: dict[str, Any], patch: str, masks: Masks = NONE) -> F
     painted, hidden = placements(patch, height, width, masks), footprint["hidden"]
     found: list[list[list[bool]]]
     if "sets" in hidden:
+        need_cells(len(hidden["sets"]), height, width)
         sets = [listed(each, height * width).reshape(height, width) for each in hidden["sets"]]
         found, across = [[[within_set(each, one)] for one in sets] for each in painted], 1
     else:
         rows, columns = (
-            [set(range(start, start + length)) for start, length in hidden[axis]] for axis in ("rows", "columns")
+            Room().hold(set(range(start, start + length)) for start, length in hidden[axis])
+            for axis in ("rows", "columns")
         )
+        need_cells(len(painted), len(rows) + 1, len(columns), 8)  # flags in lists take the memory of eight
         over = [[each.rows <= run for run in rows] for each in painted]
         beside = [[each.columns <= run for run in columns] for each in painted]
         found = [[[one and two for two in second] for one in first] for first, second in zip(over, beside, strict=True)]
@@ -214,30 +232,33 @@ def seen_pixels(layers: Sequence[dict[str, list[int]]], axis: int, pixels: int) 
     for layer in layers:
         kernel, stride, dilation, padding = (layer[key][axis] for key in ("kernel", "stride", "dilation", "padding"))
         outputs = (len(seen) + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-        after = []
+        if outputs > MOST_OUTPUTS:
+            raise too_large()
+        room, after = Room(), []
         for output in range(outputs):
+            room.take(kernel)
             taps = (output * stride - padding + tap * dilation for tap in range(kernel))
-            after.append(set[int]().union(*(seen[tap] for tap in taps if 0 <= tap < len(seen))))
+            after += room.hold([set[int]().union(*(seen[tap] for tap in taps if 0 <= tap < len(seen)))])
         seen = after
     return seen
 
 
 def field_of(footprint: dict[str, Any]) -> list[int]:
     """The most rows and columns of the image that an output of any map sees."""
-    parts = [seen_along(each, footprint) for each in maps_of(footprint)]
+    parts = seen_by_maps(footprint)
     return [max(len(seen) for part in parts for seen in part[axis]) for axis in (0, 1)]
 
 
 def kept_pixels(kept: Sequence[int], axis: int, pixels: int) -> list[set[int]]:
     """The pixels along one axis that each ablation keeps, wrapping around; a single ablation if it keeps them all."""
     starts = range(pixels if kept[axis] < pixels else 1)
-    return [{(start + step) % pixels for step in range(kept[axis])} for start in starts]
+    return Room().hold({(start + step) % pixels for step in range(kept[axis])} for start in starts)
 
 
 def listed_pixels(pixels: dict[str, list[list[list[int]]]], axis: int, size: int) -> list[set[int]]:
     """The pixels along one axis that each output sees, from runs of start and length."""
     outputs = pixels["columns" if axis else "rows"]
-    return [{start + step for start, length in runs for step in range(length)} for runs in outputs]
+    return Room().hold({start + step for start, length in runs for step in range(length)} for runs in outputs)
 
 
 # By what makes the footprint in the rows: the pixels along one axis that each output sees.
