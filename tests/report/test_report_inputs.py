@@ -8,7 +8,7 @@ import pytest
 from bagcert.data import ArrayDataset
 from bagcert.errors import UsageError
 from bagcert.report.inputs import read_inputs, unique
-from bagcert.report.page import build, write_report
+from bagcert.report.page import build, make_report, write_report
 from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Record
 from tests.report.report_rows import attack, certify
@@ -46,6 +46,13 @@ def test_rows_that_do_not_say_what_they_are_of_are_refused(tmp_path: Path, forge
         UsageError, match=r"rows.jsonl (is not as bagcert writes|does not name its model, weights, data)"
     ):
         read_inputs([path])
+
+
+@pytest.mark.parametrize("forged", [{"card": 5}, {"card": {"evil": 1}}, {"versions": 5}])
+def test_rows_of_another_hand_are_refused_in_one_line(tmp_path: Path, forged: dict[str, Any]) -> None:
+    path = make_rows(tmp_path / "rows.jsonl", HEADER | forged, RECORDS)
+    with pytest.raises(UsageError, match=r"^The rows are not as bagcert writes them \(.*\)\. Copy all files again\.$"):
+        make_report([path], None, tmp_path / "out")
 
 
 @pytest.mark.slow

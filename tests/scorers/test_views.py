@@ -1,10 +1,13 @@
 """Rectangles that hide every placement of a patch."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from bagcert.errors import UsageError
 from bagcert.scorers.cleanser import CleanserConfig
+from bagcert.scorers.footprint_table import read_footprint
 from bagcert.scorers.views import HiddenRectangles, HiddenSets, flags_of, intervals, runs_of
 from bagcert.threats import parse_threat
 
@@ -92,3 +95,21 @@ def test_a_network_faces_any_threat_with_the_same_weights() -> None:
 def test_a_patch_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UsageError, match=r"The value of network.patch must fit into 4x5 pixels, but is 5x1\. Choose"):
         HiddenRectangles.covering((5, 1), (4, 5), 3)
+
+
+LAYER = {"kernel": [1, 1], "stride": [1, 1], "dilation": [1, 1], "padding": [4096, 4096]}
+
+
+@pytest.mark.parametrize(
+    "reach",
+    [
+        {"image_size": [8, 8], "layers": [LAYER] * 9999},
+        {"layers": [{**LAYER, "kernel": [4096, 4096]}]},
+        {"pixels": {"rows": [[[0, 1]]] * 10**6, "columns": [[[0, 1]]]}},
+        {"hidden": {"sets": [[[0, 1]]] * 99}},
+        {"maps": [{"kept": [4096, 4096]}] * 999},
+    ],
+)
+def test_a_footprint_in_rows_that_asks_for_much_is_refused(reach: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"The footprint in the rows (is too large to be drawn|has 999 maps)"):
+        read_footprint({"image_size": [4096, 4096], **reach})

@@ -16,8 +16,7 @@ from bagcert.data.cifar10_sources import fetch_cifar10
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.program import usual_device
-from bagcert.report.inputs import read_inputs
-from bagcert.report.page import build, write_report
+from bagcert.report.page import make_report
 from bagcert.rows.attacked import read_attack_rows, write_attack_rows
 from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Evaluation
@@ -76,8 +75,7 @@ def demo(
     report_unsound(found, attacked)
 
     console.print("4/4 report")
-    inputs = read_inputs([rows, attacked])
-    page = write_report(build(inputs, data_dir), inputs, out / "report")
+    page = make_report([rows, attacked], data_dir, out / "report")
     console.print(f"done in {time.monotonic() - begun:.0f} s; open {page.resolve()}")
     console.print(f"to check every certificate with separate code: bagcert verify {rows}")
 

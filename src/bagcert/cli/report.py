@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bagcert.report.inputs import read_inputs
-from bagcert.report.page import build, write_report
+from bagcert.report.page import make_report
 
 
 def report(
@@ -16,5 +15,4 @@ def report(
     out: Annotated[Path, typer.Option(help="folder for the page, tables and figures")] = Path("report"),
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets, for the gallery")] = None,
 ) -> None:
-    inputs = read_inputs(rows)
-    typer.echo(f"wrote {write_report(build(inputs, data_dir), inputs, out)}")
+    typer.echo(f"wrote {make_report(rows, data_dir, out)}")

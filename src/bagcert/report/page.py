@@ -8,13 +8,14 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from bagcert.errors import UsageError, first_line
 from bagcert.files import write_atomically
 from bagcert.report.comparisons import attack_figure, first_with_rivals, rival_figure, scatter_figure
 from bagcert.report.detection import alert_figure, alert_headline, alert_table
 from bagcert.report.drawing import Picture
 from bagcert.report.figures import aspect_figure, size_figure
 from bagcert.report.gallery import Gallery, make_gallery
-from bagcert.report.inputs import Inputs
+from bagcert.report.inputs import Inputs, read_inputs
 from bagcert.report.tables import Table, abstain_table, accuracy_table, attack_table, class_table
 from bagcert.rows.format import rows_name
 from bagcert.threats import parse_threat
@@ -31,6 +32,20 @@ class Report:
     threats: list[str]
     commands: list[str]
     facts: list[tuple[str, str]]
+
+
+def make_report(paths: list[Path], data_dir: Path | None, out: Path) -> Path:
+    """Read rows and write their page; rows that lack a part, by another program or hand, are refused in one line."""
+    inputs = read_inputs(paths)
+    try:
+        return write_report(build(inputs, data_dir), inputs, out)
+    except UsageError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"The rows are not as bagcert writes them ({type(error).__name__}: {first_line(error)}). "
+            "Copy all files again."
+        ) from error
 
 
 def build(inputs: Inputs, data_dir: Path | None) -> Report:
