@@ -20,6 +20,7 @@ import typer
 
 from bagcert.data import load_dataset
 from bagcert.defense import Defense, load
+from bagcert.errors import unknown_name
 from bagcert.program import EXACT, find_program, usual_device
 from bagcert.rows.prover import one_thread
 from bagcert.scorers.residual import CIFAR_KERNELS, ResidualConfig, ResidualScorer
@@ -30,14 +31,23 @@ from studies.common.timing import BATCH, measured
 
 RESULTS = BENCHMARKS / "table1.json"
 PATCH, PAPER_RULE, BASE = "5x5", "every-region", "paper, field 7"
+PAPER = {f"paper, field {field}": kernels for field, kernels in CIFAR_KERNELS.items()}
+
+
+def need_networks(names: list[str]) -> None:
+    """Refuse a name that is not in the table."""
+    known = [*PAPER, *shipped_models()]
+    for name in names:
+        if name not in known:
+            raise unknown_name("network", name, known)
 
 
 def defenses(device: torch.device, classes: tuple[str, ...]) -> Iterator[tuple[str, Defense]]:
     """One after the other: the paper's networks by receptive field, then the shipped models."""
     size = BATCH[device.type]
-    for field, kernels in CIFAR_KERNELS.items():
+    for name, kernels in PAPER.items():
         scorer = ResidualScorer(ResidualConfig(kernels=kernels), (32, 32)).to(device).eval()
-        yield f"paper, field {field}", Defense.build(scorer, PAPER_RULE, PATCH, classes, size)
+        yield name, Defense.build(scorer, PAPER_RULE, PATCH, classes, size)
     for model in shipped_models():
         shipped = load(model, device)
         yield model, Defense.build(shipped.scorer, shipped.rule.name, PATCH, classes, size)
@@ -70,6 +80,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="the table, as JSON; a file for each program if left out")] = None,
 ) -> None:
     """Time the networks of Table 1 and ours."""
+    need_networks(network or [])
     device = usual_device()
     dataset = load_dataset("cifar10", data_dir)
     pixels = next(iter(dataset.split("test").batches(images, device))).images

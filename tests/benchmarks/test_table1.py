@@ -1,4 +1,7 @@
-from benchmarks.table1 import with_ratios
+import pytest
+
+from bagcert.errors import UsageError
+from benchmarks.table1 import main, with_ratios
 
 
 def test_ratios_are_to_the_paper_s_network_of_receptive_field_7() -> None:
@@ -9,6 +12,13 @@ def test_ratios_are_to_the_paper_s_network_of_receptive_field_7() -> None:
     relative = [{"network": row["network"], **ratios} for row, ratios in zip(rows, RATIOS, strict=True)]
     assert with_ratios(rows, absolute=False) == relative
     assert with_ratios(rows, absolute=True)[1] == {**rows[1], **RATIOS[1]}
+
+
+def test_a_misspelt_network_is_refused_before_anything_is_timed() -> None:
+    with pytest.raises(
+        UsageError, match=r"Unknown network 'paper, field 8'\. Did you mean 'paper, field \d'\? Known: .*cif"
+    ):
+        main(network=["cifar10-small", "paper, field 8"])
 
 
 RATIOS = ({"of_field_7": 1.0, "rule_of_network": 0.0}, {"of_field_7": 0.125, "rule_of_network": 0.25})
