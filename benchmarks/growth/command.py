@@ -15,14 +15,14 @@ from typing import Annotated, Any
 
 import typer
 
-from bagcert.files import read_json, write_json
+from bagcert.files import read_json
 from bagcert.program import find_device, usual_device
 from bagcert.rows.prover import one_thread
 from benchmarks.growth.fitting import Fit, fitted
 from benchmarks.growth.memory import peak_bytes
 from benchmarks.growth.stated import AXES, STATED, Formula
 from benchmarks.growth.subjects import Size, Subjects, counts
-from studies.common.results import BENCHMARKS, provenance
+from studies.common.results import BENCHMARKS, provenance, write_results
 from studies.common.timing import times
 
 Curve = dict[str, Any]
@@ -141,9 +141,8 @@ def growth(
                     curve = measured(subjects, name, axis, repeats, limit)
                     fits = verdict(name, axis, curve, base_of(axis, kind))
                     curves.setdefault(name, {})[axis] = {**kept(curve, kind == "cuda"), "fits": fits}
-                    write_json(out, {**head, "base": base, "curves": curves})
+                    write_results(out, head, {"base": base, "curves": curves})
                 print(name, axis, curves[name][axis]["sizes"][-1], *map(told, curves[name][axis]["fits"].items()))
-    print(f"wrote {out}")
     faster = above(curves)
     for words in faster:
         typer.echo(f"grows faster than stated: {words}", err=True)

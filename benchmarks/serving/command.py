@@ -30,10 +30,10 @@ from torch import Tensor
 import bagcert
 from bagcert.data import load_dataset
 from bagcert.defense import Defense
-from bagcert.files import read_json, write_json
+from bagcert.files import read_json
 from bagcert.server.images import to_png
 from benchmarks.serving.clients import FACTS, Tally, drive, once_each, until
-from studies.common.results import BENCHMARKS, provenance
+from studies.common.results import BENCHMARKS, provenance, write_results
 
 RESULTS = BENCHMARKS / "serving.json"
 PICTURES = 128
@@ -134,7 +134,7 @@ def measure(
         "memory_mib": {"before": round(held), "after": round(grown)},
     }
     stored = read_json(RESULTS) if RESULTS.exists() else {}
-    write_json(RESULTS, {**stored, f"{model}, threads={torch.get_num_threads()}": result})
+    write_results(RESULTS, stored, {f"{model}, threads={torch.get_num_threads()}": result})
     print(json.dumps(result, indent=2))
     for words in (*tally.wrong[:5], *tally.lost[:5]):
         print(words, file=sys.stderr)

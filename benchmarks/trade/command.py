@@ -24,7 +24,7 @@ from bagcert.errors import UsageError, unknown_name
 from bagcert.files import read_json, write_json
 from bagcert.program import find_device, usual_device
 from bagcert.rows.prover import one_thread
-from studies.common.results import BENCHMARKS, RESULTS, ROOT, provenance
+from studies.common.results import BENCHMARKS, RESULTS, ROOT, provenance, write_results
 from studies.common.timing import BATCH, times
 from studies.rivals.catalog import DEFENSES
 from studies.rivals.plan import DATA, MAIN_PATCH, SPLIT
@@ -117,6 +117,5 @@ def trade(
                 write_json(work, {"head": head, "rows": rows})
             print(name, f"{rows[BASE]['seconds_per_image'] / rows[name]['seconds_per_image']:.4g} x {BASE}", flush=True)
     facts = {"precision": "bfloat16" if kind == "cuda" else "float32", "patch": MAIN_PATCH, "base": BASE}
-    write_json(out, {**head, **facts, "defenses": with_speeds(rows, kind == "cuda")})
+    write_results(out, head, {**facts, "defenses": with_speeds(rows, kind == "cuda")})
     work.unlink()
-    print(f"wrote {out}")

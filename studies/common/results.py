@@ -27,6 +27,6 @@ def provenance(module: str, options: Sequence[object], device: torch.device, see
 
 
 def write_results(path: Path, head: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Write one result file; `head` is its `provenance`."""
+    """Write one result file; `head` is its `provenance`, or what the file holds of other calls, each with its own."""
     write_json(path, {**head, **found})
     print(f"wrote {path}")
