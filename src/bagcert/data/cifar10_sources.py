@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +81,6 @@ TARBALL_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 URL = f"https://www.cs.toronto.edu/~kriz/{TARBALL}"
 
 Batches = Iterator[tuple[str, bytes]]  # name and content, unchecked
-SourceOfBatches = Callable[[Path, list[str], Progress], Batches]
 
 
 def fetch_cifar10(data_dir: Path | None, progress: Progress) -> Path:
