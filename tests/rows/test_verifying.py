@@ -175,9 +175,11 @@ def test_masks_from_files_hold(run: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "masks.npy", masks[1:])
     with pytest.raises(UsageError, match="Pass it by --masks"):
         verify_rows(path, masks=read_mask_files([tmp_path / "masks.npy"]))
-    (tmp_path / "masks.npy").write_text("no array")
-    with pytest.raises(UsageError, match=r"masks\.npy holds no masks .*\. Pass the file that was certified\."):
-        read_mask_files([tmp_path / "masks.npy"])
+    np.save(tmp_path / "without-pixels.npy", masks[:, :0])
+    (tmp_path / "text.npy").write_text("no array")
+    for name in ("without-pixels", "text"):
+        with pytest.raises(UsageError, match=rf"{name}\.npy holds no masks .*\. Pass the file that was certified\."):
+            read_mask_files([tmp_path / f"{name}.npy"])
 
 
 VIEWS = [Evaluation("1x2", "unanimous")]

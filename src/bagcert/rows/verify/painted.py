@@ -129,10 +129,10 @@ def read_mask_files(paths: list[Path]) -> Masks:
     for path in paths:
         try:
             masks = np.load(path, allow_pickle=False)
+            flags = masks.reshape(-1, *masks.shape[-2:]).astype(bool)
         except (OSError, ValueError, EOFError, SyntaxError, TokenError, MemoryError) as error:
             why = str(error) if isinstance(error, OSError) else "it must be a .npy file of booleans"
             raise UsageError(f"{path} holds no masks ({why}). Pass the file that was certified.") from error
-        flags = masks.reshape(-1, *masks.shape[-2:]).astype(bool)
         digest = hashlib.sha256("x".join(map(str, flags.shape)).encode())
         digest.update(flags.tobytes())
         found[f"masks:{digest.hexdigest()[:16]}"] = flags
