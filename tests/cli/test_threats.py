@@ -58,9 +58,3 @@ def test_patch_and_masks_exclude_each_other(
     for command in (("attack", str(run)), ("export", str(run), "--out", "graph.onnx")):
         assert call(monkeypatch, *command, *both) == 2
         assert "named by --patch or by --masks, but both are given. Leave one out." in capsys.readouterr().err
-
-
-def test_reports_read_older_rows(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bagcert.report.page import in_words
-
-    assert in_words("5x5+2x12", (32, 32)) == parse_threat("5x5,2x12", (32, 32)).describe()

@@ -155,13 +155,6 @@ def test_several_patches_and_other_rules_are_refused(rows: Path) -> None:
         verify_rows(rows)
 
 
-def test_older_rows_join_patches_by_a_plus(run: Path) -> None:
-    path = rows_of(run, [Evaluation("2x2,1x3", "two-mask")])
-    edit_lines(path, lambda line: line.update(patch="2x2+1x3"))
-    edit_meta(path, lambda meta: [entry.update(patch="2x2+1x3") for entry in meta["evaluations"] + meta["results"]])
-    assert verify_rows(path).problems == []
-
-
 def test_masks_from_files_hold(run: Path, tmp_path: Path) -> None:
     masks = parse_threat("disk:4", (8, 8)).pixels().numpy()[::2]
     np.save(tmp_path / "masks.npy", masks)

@@ -119,10 +119,10 @@ def threats(inputs: Inputs) -> list[str]:
 
 
 def in_words(patch: str, size: tuple[int, int]) -> str:
-    """A stored patch as `Threat.describe` says it; in older rows, patches are joined by '+'."""
+    """A stored patch as `Threat.describe` says it."""
     if patch.startswith("masks:"):
         return f"{patch}: sets of pixels from a file"
-    return parse_threat(patch.replace("+", ","), size).describe()
+    return parse_threat(patch, size).describe()
 
 
 def sources(inputs: Inputs) -> list[tuple[dict[str, Any], str]]:

@@ -55,9 +55,9 @@ def patches_at_once(patch: str) -> tuple[int, str]:
 
 
 def placements(patch: str, height: int, width: int, masks: Masks) -> list[Painted]:
-    """Every placement of one patch: of parts joined by ',' or '|' each in turn ('+' in older rows)."""
+    """Every placement of one patch: of parts joined by ',' or '|' each in turn."""
     found, room = list[Painted](), Room()
-    for part in re.split(r"[,|+](?![^(]*\))", patches_at_once(patch)[1].replace(" ", "")):
+    for part in re.split(r"[,|](?![^(]*\))", patches_at_once(patch)[1].replace(" ", "")):
         shape, at, area = part.partition("@")
         if at and area not in ("upper", "lower", "left", "right", "center"):
             raise UsageError(f"Cannot read the area '{area}' of the patch '{patch}' in the rows. Certify again.")
