@@ -8,8 +8,22 @@ from typing import Any
 from tests.server.mutations import mutate
 
 ODD: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 2, 3.5, 2**31, 2**63, -(2**63), 10**30, 1e308, float("nan"), float("inf")),
-    *("", "x", "two-mask", "1x1", "99x99", "area:4", "2*1x1", "masks:0", "\x00", "é" * 300, "../" * 9),
+    *(None, True, False, 0, -1, 1, 2, 3.5, 2**12, 2**31, 2**63, -(2**63), 10**30, 1e308, float("nan"), float("inf")),
+    *(
+        "",
+        "x",
+        "two-mask",
+        "1x1",
+        "99x99",
+        "area:4",
+        "2*1x1",
+        "masks:0",
+        "disk:999999",
+        f"detect:{'9' * 5000}",
+        "\x00",
+        "é" * 300,
+        "../" * 9,
+    ),
     *([], {}, [[]], [0, 0], [1, -1], [[1, 1]] * 3, {"name": "residual"}, {"a": {}}),
 )
 TOML = ("nan", "inf", "-1", "0", "1e400", "[]", "{}", "''", "true", "[[[]]]", "9" * 30, "'../x'", "1979-05-27")

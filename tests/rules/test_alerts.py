@@ -300,6 +300,7 @@ def test_thresholds_as_they_are_written() -> None:
         ("detect:x", "Cannot read the threshold of 'detect:x'. Write whole score units, as in detect:40."),
         ("detect:", "Cannot read the threshold"),
         ("detect:-1", "Cannot read the threshold"),
+        (f"detect:{'0' * 17}", "Cannot read the threshold"),
         (f"detect:{'9' * 5000}", "Cannot read the threshold"),
         ("detekt:1", "Did you mean 'detect'"),
         ("monotone:1", "Rule 'monotone' needs"),
