@@ -323,6 +323,25 @@ def test_networks_without_a_score_map_are_refused() -> None:
         wrap(Flat(), (0, 4))
 
 
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        (nn.Conv2d(3, 2, 3, device="meta"), "0.weight"),
+        (nn.LazyConv2d(2, 3), "0.weight"),
+        (nn.BatchNorm2d(3, affine=False, device="meta"), "0.running_mean"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_a_network_whose_weights_have_no_values_is_refused(layer: nn.Module, name: str) -> None:
+    with pytest.raises(UsageError, match=f"The network has no values for '{name}' yet"):
+        wrap(nn.Sequential(layer).eval(), 6)
+
+
+def test_images_larger_than_any_memory_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"Images of 3x1000000000x1000000000 do not fit into memory"):
+        wrap(nn.Conv2d(3, 2, 3).eval(), 10**9)
+
+
 def test_scores_go_straight_into_a_certificate() -> None:
     torch.manual_seed(0)
     scorer = wrap(Residual().eval(), 12)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from bagcert.errors import UsageError
 from bagcert.scorers.base import BuiltScorer, Channels, Classes, HandedConfig, Step, evaluating
@@ -124,6 +125,11 @@ def wrap(module: nn.Module, image_size: IntOrPair, channels: int = 3, step: str 
         raise UsageError(
             f"Image size and channels must be whole numbers of at least 1, but are {size} and {channels!r}."
         )
+    for name, weight in (*module.named_parameters(), *module.named_buffers()):
+        if weight.is_meta or is_lazy(weight):
+            raise UsageError(
+                f"The network has no values for '{name}' yet. Load its weights, or run it once, and then wrap it."
+            )
     scorer = WrappedScorer(module, size, channels, step)
     scorer.training = False  # the module's own mode is left as it is, and refused when it scores in training mode
     return scorer

@@ -26,7 +26,13 @@ def trace_footprint(module: nn.Module, image_size: Size, channels: int) -> Footp
 def trace(module: nn.Module, image_size: Size, channels: int) -> Traced:
     """The operations of `module` and its footprint; refuses what mixes positions."""
     like = example_weight(module)
-    example = torch.zeros(2, channels, *image_size, dtype=like.dtype, device=like.device)
+    try:
+        example = torch.zeros(2, channels, *image_size, dtype=like.dtype, device=like.device)
+    except RuntimeError as error:
+        raise UsageError(
+            f"Images of {channels}x{image_size[0]}x{image_size[1]} do not fit into memory. "
+            "Give image_size and channels as the network takes them."
+        ) from error
     try:
         # For any number of images: code that depends on their number may look at more than one. Beyond MOST_IMAGES,
         # torch itself uses another kernel on a GPU.
