@@ -468,6 +468,12 @@ def test_headers_that_ask_for_much_are_refused(patch: str, footprint: dict[str, 
         maximal_reach(footprint, patch)
 
 
+@pytest.mark.parametrize("patch", ["0x5", "5x0", "0", "area:0", "disk:0", "2x2,0x1", "0*2x2", "0of2x2"])
+def test_a_patch_without_pixels_proves_nothing(patch: str) -> None:
+    with pytest.raises(UsageError, match=r"in the rows has no pixels|The rows are about no patch at all"):
+        maximal_reach({"image_size": [8, 8], "grid": [8, 8], "layers": []}, patch)
+
+
 def test_a_disk_larger_than_the_image_is_refused_before_it_is_drawn() -> None:
     with pytest.raises(UsageError, match=r"The patch 'disk:9{18}' in the rows fits nowhere into 8x8 pixels"):
         maximal_reach({"image_size": [8, 8], "grid": [8, 8], "layers": []}, f"disk:{'9' * 18}")

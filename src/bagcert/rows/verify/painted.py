@@ -51,7 +51,10 @@ class Painted:
 def patches_at_once(patch: str) -> tuple[int, str]:
     """How many patches are painted at once, and what each may be: `2*5x5` or `2of5x5`."""
     match = re.fullmatch(r"\s*(\d+)\s*(?:\*|of)(.*)", patch)
-    return (int(match[1]), match[2]) if match else (1, patch)
+    count, one = (int(match[1]), match[2]) if match else (1, patch)
+    if count < 1:
+        raise UsageError(f"The rows are about no patch at all, '{patch}'. Certify again.")
+    return count, one
 
 
 def placements(patch: str, height: int, width: int, masks: Masks) -> list[Painted]:
@@ -62,6 +65,8 @@ def placements(patch: str, height: int, width: int, masks: Masks) -> list[Painte
         if at and area not in ("upper", "lower", "left", "right", "center"):
             raise UsageError(f"Cannot read the area '{area}' of the patch '{patch}' in the rows. Certify again.")
         for each in anywhere(shape, height, width, masks):
+            if not shape.startswith("masks:") and not (each.rows and each.columns):
+                raise UsageError(f"The patch '{patch}' in the rows has no pixels. Certify again.")
             if not at or each.lies_in(area, height, width):
                 room.take(each.size)
                 found.append(each)
