@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import nn
 import bagcert
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
+from bagcert.rows.header import fitting_dataset
 from bagcert.scorers.base import Scorer
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.scorers.steps import score_step
@@ -256,6 +258,12 @@ CARDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "gigantic images": (lambda card: card["scorer"].update(image_size=[10**7, 10**7]), "must be 1 to 4096 pixels"),
     "images without pixels": (lambda card: card["scorer"].update(image_size=[0, -1]), "must be 1 to 4096 pixels"),
 }
+
+
+@pytest.mark.parametrize("data", [5, [], None, {}])
+def test_a_card_that_names_no_data_asks_for_it(defense: Defense, data: object) -> None:
+    with pytest.raises(UsageError, match="The card of this model names no data"):
+        fitting_dataset(None, replace(defense, card={"data": data}), None)
 
 
 @pytest.mark.parametrize("name", CARDS)

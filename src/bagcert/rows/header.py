@@ -1,5 +1,6 @@
 """What the file beside the rows says: what was certified with what, enough to check it without the model."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
 def own_data(defense: Defense) -> str | None:
     """The data set that a model was trained on; None if its card names none, or a folder of somebody on the Hub."""
     data = defense.card.get("data")
-    if not data or (is_on_hub(defense.name) and data["name"] not in LOADERS):
+    if not isinstance(data, Mapping) or "name" not in data or (is_on_hub(defense.name) and data["name"] not in LOADERS):
         return None  # a stranger's card must not choose a folder of this machine
     return str(data["name"])
 
