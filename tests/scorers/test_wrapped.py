@@ -338,7 +338,10 @@ def test_a_network_whose_weights_have_no_values_is_refused(layer: nn.Module, nam
 
 
 def test_images_larger_than_any_memory_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"Images of 3x1000000000x1000000000 do not fit into memory"):
+    words = (
+        r"Images of 3x1000000000x1000000000 do not fit into memory\. Give image_size and channels as the network takes"
+    )
+    with pytest.raises(UsageError, match=rf"^{words} them\.$"):
         wrap(nn.Conv2d(3, 2, 3).eval(), 10**9)
 
 
