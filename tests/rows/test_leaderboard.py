@@ -4,13 +4,17 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from bagcert.defense import Defense, load
+from bagcert.rows import leaderboard
 from bagcert.rows.format import meta_path
 from bagcert.rows.leaderboard import CHECKED, REFUSED, REPRODUCED, Entry, OwnCopies, check_entry
 from bagcert.stored_models import card, shipped_models
@@ -74,9 +78,45 @@ def test_an_honest_entry_reaches_both_levels(honest: Path) -> None:
     assert told(first) == told(second) == numbers(honest)
     assert all(each.cost is None for each in first.results)
     assert all(each.cost is not None and each.cost.passes == 1 for each in second.results)
+    assert all(each.cost is not None and each.cost.device.startswith("CPU (") for each in second.results)
     shutil.rmtree(honest.with_name("honest.model"))
     without = check_entry(honest, reproduce=True)
     assert without.level == CHECKED and "put the model's folder beside the rows" in without.why
+
+
+def test_scores_are_computed_again_on_the_device_of_the_rows(honest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this machine has it, and no other one is asked for."""
+    asked: list[str] = []
+
+    def recorded(folder: Path, device: str) -> Defense:
+        asked.append(device)
+        return load(folder)
+
+    monkeypatch.setattr(leaderboard, "load", recorded)
+    gpu = "torch, cuda, float32, eager, channels_last, without cuDNN, batches of 16"
+    for there, named, device in ((True, gpu, None), (False, gpu, None), (True, "", None), (True, gpu, "cpu")):
+        monkeypatch.setattr("torch.cuda.is_available", partial(bool, there))
+        edit_meta(honest, partial(dict.update, arithmetic=named))
+        assert check_entry(honest, reproduce=True, device=device).level == REPRODUCED
+    assert asked == ["cuda", "cpu", "cpu", "cpu"]
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_checked(
+    honest: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "leaderboard", "check", str(honest.parent), "--reproduce", "--device", "cuda:99") == 2
+    said = capsys.readouterr()
+    assert "This machine has no device 'cuda:99'" in said.err and "honest" not in said.out
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_rows_of_a_gpu_come_out_again_on_it(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tmp_path / "honest.jsonl"
+    assert call(monkeypatch, "certify", str(run), "--scores", "--device", "cuda", "--out", str(rows)) == 0
+    shutil.copytree(run, rows.with_name("honest.model"))
+    entry = check_entry(rows, reproduce=True)
+    assert entry.level == REPRODUCED, entry.why
+    assert all(each.cost is not None and each.cost.device == torch.cuda.get_device_name() for each in entry.results)
 
 
 def test_shipped_weights_are_found_wherever_one_stands(
@@ -194,6 +234,7 @@ def test_the_command_ranks_levels_apart(
     said = capsys.readouterr().out
     assert "honest: reproduced\n" in said and "foreign: arithmetic checked; There are no weights" in said
     checked = page.read_text(encoding="utf-8").split("### Arithmetic checked")
+    assert re.search(r"\| `honest` \|.*\| CPU \(\S+\) \| `[0-9a-f]{12}` \|", checked[0])
     assert "`foreign`" not in checked[0] and all("`honest`" not in part for part in checked[1:])
     meta_path(honest).write_text("{}")
     assert call(monkeypatch, "leaderboard", "check", str(honest.parent)) == 1

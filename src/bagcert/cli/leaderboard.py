@@ -8,6 +8,7 @@ import typer
 from bagcert.cli.output import counted
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
+from bagcert.program import find_device
 from bagcert.rows.format import CERTIFICATES, read_meta
 from bagcert.rows.leaderboard import REFUSED, Entry, OwnCopies, check_entry, entry_files, tables
 
@@ -23,12 +24,17 @@ def leaderboard(
         typer.Option(metavar="FOLDER", help="your own copy of a folder that entries are of; repeat for several"),
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="of --reproduce: cpu, cuda or cuda:N; default: the kind that the rows name")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Markdown file to write the tables to")] = None,
 ) -> None:
     if action != "check":
         raise UsageError(f"There is no 'leaderboard {action}'. Write bagcert leaderboard check FOLDER.")
+    if device is not None:
+        find_device(device)  # refused before anything is verified
     copies = OwnCopies(data_dir, tuple(data or ()))
-    entries = [checked(path, reproduce, copies) for path in entry_files(folder)]
+    entries = [checked(path, reproduce, copies, device) for path in entry_files(folder)]
     typer.echo("\n" + tables(entries))
     if out is not None:
         write_atomically(out, tables(entries).encode())
@@ -36,9 +42,9 @@ def leaderboard(
         raise typer.Exit(1)
 
 
-def checked(path: Path, reproduce: bool, copies: OwnCopies) -> Entry:
+def checked(path: Path, reproduce: bool, copies: OwnCopies, device: str | None) -> Entry:
     with counted(path.name, stated_images(path) * (2 if reproduce else 1)) as after_image:
-        entry = check_entry(path, reproduce, copies, after_image)
+        entry = check_entry(path, reproduce, copies, after_image, device)
     typer.echo(f"{entry.name}: {entry.level}" + (f"; {entry.why}" if entry.why else ""))
     return entry
 

@@ -15,13 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
+import torch
+
 from bagcert.config import read_config
 from bagcert.data import Dataset, FolderSettings, load_dataset
 from bagcert.data.catalog import LOADERS
 from bagcert.defense import Defense, load
 from bagcert.errors import UsageError
 from bagcert.pictures import Framing
-from bagcert.program import PROGRAMS
+from bagcert.program import PROGRAMS, device_name
 from bagcert.rows.format import CERTIFICATES, Evaluation, Meta, Record, read_meta, read_records, rows_name
 from bagcert.rows.header import describe_scores
 from bagcert.rows.prover import one_thread
@@ -49,10 +51,15 @@ class Result:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a decision takes with its proof: forward passes and seconds per image, of network and rule."""
+    """What a decision takes with its proof: forward passes and seconds per image, of network and rule, on a device."""
 
     passes: int
     seconds: float
+    device: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return f"{self.passes:,}", f"{self.seconds:.2g}", self.device
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,11 @@ class OwnCopies:
 
 
 def check_entry(
-    path: Path, reproduce: bool = False, copies: OwnCopies = OwnCopies(), done: Progress = lambda images: None
+    path: Path,
+    reproduce: bool = False,
+    copies: OwnCopies = OwnCopies(),
+    done: Progress = lambda images: None,
+    device: str | None = None,
 ) -> Entry:
     """What can be said of one entry; `done(n)` is called after n images, verified or computed again."""
     try:
@@ -137,7 +148,7 @@ def check_entry(
     if not reproduce:
         return Entry(rows_name(path), CHECKED, "nobody asked for a reproduction", *about)
     try:
-        costs = computed_again(model_of(path, meta), meta, records, dataset, done)
+        costs = computed_again(model_of(path, meta, device), meta, records, dataset, done)
     except UsageError as error:
         return Entry(rows_name(path), CHECKED, str(error), *about)
     timed = tuple(replace(result, cost=cost) for result, cost in zip(results, costs, strict=True))
@@ -164,10 +175,11 @@ def count(entry: Evaluation, records: list[Record], labels: list[int], images: i
     return Result(entry.patch, entry.rule, len(right) / images, proven / images)
 
 
-def model_of(path: Path, meta: Meta) -> Defense:
+def model_of(path: Path, meta: Meta, device: str | None = None) -> Defense:
     """The network of an entry: NAME.model/ beside the rows, or the shipped model with these weights.
 
-    By the program that the rows name, if this machine has it; else by the exact one.
+    On the `device` that is asked for, else on the kind that the rows name. By the program that the rows name, if this
+    machine has it; else by the exact one.
     """
     wanted = meta.header["weights_sha256"]
     beside = path.with_name(f"{rows_name(path)}.model")
@@ -176,11 +188,17 @@ def model_of(path: Path, meta: Meta) -> Defense:
         raise UsageError(
             f"There are no weights {wanted[:12]}: put the model's folder beside the rows, as {beside.name}."
         )
-    defense = load(beside if beside.is_dir() else shipped[0])
+    defense = load(beside if beside.is_dir() else shipped[0], device or device_of(meta))
     if defense.card["weights_sha256"] != wanted:
         raise UsageError(f"The weights in {beside.name} are not those that the rows name, {wanted[:12]}.")
     programs = (defense.by(name) for name in PROGRAMS)
     return next((each for each in programs if str(each.program) == meta.header.get("arithmetic")), defense)
+
+
+def device_of(meta: Meta) -> str:
+    """The kind of device that the rows name, if this machine has it; else the CPU."""
+    named = str(meta.header.get("arithmetic")).split(", ")
+    return "cuda" if "cuda" in named and torch.cuda.is_available() else "cpu"
 
 
 def computed_again(
@@ -196,8 +214,8 @@ def computed_again(
     said = {(each.image, each.patch, each.rule): promise(each) for each in records}
     other, costs = set[int](), tuple[Cost, ...]()
     for batch in dataset.split("test").between(0, meta.images).batches(batch_size(provers), defense.device):
-        costs = costs or tuple(cost_of(prover.defense, batch.images) for prover in provers)
         found, _ = certified(batch, 0, provers, kept=False)
+        costs = costs or tuple(cost_of(prover.defense, batch.images) for prover in provers)
         other |= {each.image for each in found if said[each.image, each.patch, each.rule] != promise(each)}
         done(len(batch.labels))
     if other:
@@ -208,11 +226,12 @@ def computed_again(
 
 
 def cost_of(defense: Defense, images: Images) -> Cost:
-    """Of one evaluation by itself, measured on these images."""
+    """Of one evaluation by itself, measured on these images, which it has certified before."""
     start = perf_counter()
     with one_thread():
-        defense.certify(images, exact=False)
-    return Cost(defense.scorer.passes, (perf_counter() - start) / len(images))
+        defense.certify(images, exact=False).certified.tolist()  # a GPU has then done all of it
+    seconds = (perf_counter() - start) / len(images)
+    return Cost(defense.scorer.passes, seconds, device_name(defense.device))
 
 
 def promise(record: Record) -> tuple[object, ...]:
@@ -233,7 +252,8 @@ def tables(entries: list[Entry]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-HEAD = "| defense | rule | clean % | certified % | passes | seconds per image | rows |\n|---|---|---|---|---|---|---|\n"
+NAMES = ("defense", "rule", "clean %", "certified %", "passes", "seconds per image", "device", "rows")
+HEAD = f"| {' | '.join(NAMES)} |\n|{'---|' * len(NAMES)}\n"
 Line = tuple[Result, Entry]
 
 
@@ -244,6 +264,6 @@ def kind_of(line: Line) -> tuple[str, int, str, bool]:
 
 def row(line: Line) -> str:
     result, entry = line
-    cost = ("–", "–") if result.cost is None else (f"{result.cost.passes:,}", f"{result.cost.seconds:.2g}")
+    cost = ("–", "–", "–") if result.cost is None else result.cost.cells
     cells = (f"`{entry.name}`", result.rule, f"{100 * result.clean:.2f}", f"{100 * result.certified:.2f}", *cost)
     return f"| {' | '.join((*cells, f'`{entry.rows_sha256[:12]}`'))} |"
