@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import bagcert
 from bagcert.errors import UsageError
 from bagcert.files import read_json, write_json
+from bagcert.rows.attacked import read_attack_rows
 from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Evaluation
 from bagcert.rows.thresholds import (
@@ -112,18 +113,30 @@ def test_a_defense_takes_the_threshold_of_its_card(tmp_path: Path) -> None:
         at_rate(seen, "2%")
 
 
-@pytest.mark.parametrize("command", ["predict", "serve"])
-def test_predict_and_serve_take_no_other_threshold(
+def test_what_is_attacked_and_exported_has_the_threshold_of_the_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, rows, graph = save_digit_run(tmp_path / "run", "logits", bias=0.0), tmp_path / "a.jsonl", tmp_path / "a.onnx"
+    store_threshold(run, Threshold("1x1", "two-mask", "1%", 9, "validation", 100))
+    wanted = (str(run), "--rule", "two-mask", "--false-alerts", "1%", "--out")
+    assert call(monkeypatch, "attack", *wanted, str(rows), "--limit", "2", "--steps", "1") == 0
+    assert read_attack_rows(rows).header["rule"] == "two-mask:9"
+    assert call(monkeypatch, "export", *wanted, str(graph)) == 0
+    assert ", two-mask:9, " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["predict", "serve", "attack", "export"])
+def test_others_than_certify_take_no_other_threshold(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = str(save_digit_run(tmp_path / "run", "logits", bias=0.0))
-    given = ("picture.png",) if command == "predict" else ("--port", "0")
+    given = {"predict": ("picture.png",), "serve": ("--port", "0"), "attack": (), "export": ("--out", "a.onnx")}
     for rule, told in (
         ("two-mask", "Run `bagcert certify` with --patch '1x1' --rule two-mask --false-alerts 1% first."),
         ("every-region", "Rule 'every-region' raises no alerts. Use detect or two-mask."),
         ("detect:4", "Rule 'detect:4' has a threshold already."),
     ):
-        assert call(monkeypatch, command, run, *given, "--rule", rule, "--false-alerts", "1%") == 2
+        assert call(monkeypatch, command, run, *given[command], "--rule", rule, "--false-alerts", "1%") == 2
         assert told in capsys.readouterr().err
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from bagcert.attacks import AttackSettings
 from bagcert.cli.model_options import ModelArgument, OwnNetwork, ProgramOption, own_network
 from bagcert.cli.output import continued, counted, report_unsound, rows_path
-from bagcert.cli.threat_options import MasksOption, PatchOption, against
+from bagcert.cli.threat_options import FalseAlertsOption, MasksOption, PatchOption, against
 from bagcert.defense import load
 from bagcert.program import EXACT, find_device, usual_device
 from bagcert.rows.attacked import AttackRows, attack_header, read_attack_rows, write_attack_rows
@@ -25,6 +25,7 @@ def attack(
     patch: PatchOption = None,
     masks: MasksOption = None,
     rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
+    false_alerts: FalseAlertsOption = None,
     data: Annotated[str | None, typer.Option(help="data set or folder; default: the model's training data")] = None,
     split: Annotated[str, typer.Option(help="train, validation, train+validation or test")] = "test",
     limit: Annotated[
@@ -57,7 +58,7 @@ def attack(
     begun = time.monotonic()
     settings = AttackSettings(steps, step_size, restarts, places, sweep, paper_place, fixed_target, seed)
     loaded = load(model, find_device(device, usual_device()), own_network(network), program)
-    defense = against(loaded, patch, masks, rule)
+    defense = against(loaded, patch, masks, rule, false_alerts)
     dataset = fitting_dataset(data, defense, data_dir)
     source = dataset.split(split)
     header = {**describe(model, defense, dataset, split), "images": min(limit or len(source), len(source))}

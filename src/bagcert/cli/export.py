@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bagcert.cli.model_options import ModelArgument, OwnNetwork, own_network
-from bagcert.cli.threat_options import MasksOption, PatchOption, against
+from bagcert.cli.threat_options import FalseAlertsOption, MasksOption, PatchOption, against
 from bagcert.defense import load
 from bagcert.errors import UsageError
 from bagcert.files import write_atomically
@@ -21,6 +21,7 @@ def export(
     patch: PatchOption = None,
     masks: MasksOption = None,
     rule: Annotated[str | None, typer.Option(help="rule, built for the patch; default: the model's")] = None,
+    false_alerts: FalseAlertsOption = None,
     slack: Annotated[int, typer.Option(help="guard band: how many units each fixed-point score may be off", min=0)] = 0,
     uncertain: Annotated[
         float, typer.Option(help="guard band: votes whose logit is this close to 0 are uncertain", min=0)
@@ -32,7 +33,7 @@ def export(
 
     if out.suffix != ".onnx":
         raise UsageError(f"The name of --out must end in .onnx, but is {out}.")
-    defense = against(load(model, network=own_network(network)), patch, masks, rule)
+    defense = against(load(model, network=own_network(network)), patch, masks, rule, false_alerts)
     guard = GuardBand(slack, uncertain)
     digest = defense.card["weights_sha256"]
     origin = {"model": Path(model).name, "weights_sha256": digest, "bagcert": versions()["bagcert"]}

@@ -6,7 +6,7 @@ every threshold at once whether it does, so one pass over the validation split s
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -100,7 +100,7 @@ def at_rate(defense: Defense, rate: str) -> Defense:
         first = f"Run `bagcert certify` with --patch '{patch}' --rule {rule} --false-alerts {rate} first."
         cure = first if cannot_choose(defense) is None else f"Give one, as in --rule {rule}:400."
         raise UsageError(f"The card has no threshold for {rate} false alerts, patch {patch} and rule {rule}. {cure}")
-    return defense.against(rule=defense.rule.alerting(found.above))
+    return replace(defense, rule=defense.rule.alerting(found.above))  # with the very masks it has
 
 
 def settled(
