@@ -98,7 +98,8 @@ class Defense:
     def to(self, device: str | torch.device) -> "Defense":
         """The same defense on another device; its network moves there."""
         self.scorer.to(find_device(device))
-        moved = self._rebuilt(self.rule, self.threat)
+        rule = self.rule.unbuilt() if self.rule.masks_for(self.regions) is self.regions else self.rule  # masks move too
+        moved = self._rebuilt(rule, self.threat)
         return moved if self.running is None else moved.by(self.running.name)
 
     def _rebuilt(self, rule: str | Rule, threat: Patch) -> "Defense":
@@ -270,10 +271,7 @@ class Defense:
 
 
 def load(
-    name: str | Path,
-    device: str | torch.device | None = None,
-    network: nn.Module | None = None,
-    program: str = EXACT,
+    name: str | Path, device: str | torch.device | None = None, network: nn.Module | None = None, program: str = EXACT
 ) -> Defense:
     """A shipped model, a folder, or `hf-hub:owner/name@revision`, as a defense with the rule and threat on its card.
 

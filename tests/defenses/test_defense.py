@@ -82,12 +82,15 @@ def test_its_own_masks_are_not_looked_up_again(
     scorer: ResidualScorer, images: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     defense = Defense.build(scorer, "two-mask", "3x3", NAMES)
+    larger = Defense.build(scorer, TwoMask(defense.against("4x4").regions), "3x3", NAMES)
+    assert torch.equal(larger.to("cpu").certify(images).certified, larger.certify(images).certified)
 
     def refuse(*_: object) -> Tensor:
         raise AssertionError("the cover of the masks by themselves was computed")
 
     monkeypatch.setattr("bagcert.rules.masking_rule.covering", refuse)
     defense.certify(images)
+    defense.to("cpu").certify(images)
 
 
 class Counting(Scorer):
