@@ -30,3 +30,8 @@ def test_a_container_runs_without_root_and_says_whether_it_is_well() -> None:
     last = text("Dockerfile").split("\nFROM ")[-1]
     assert last.index("\nUSER bagcert") < last.index("\nENTRYPOINT")
     assert "\nHEALTHCHECK" in last and "/health" in last
+
+
+def test_what_takes_longer_is_run_as_well() -> None:
+    """The tour among it: tests marked `full`, which a plain `pytest` leaves out."""
+    assert all("make full\n" in text(name) for name in (".github/workflows/tests.yml", ".ci/run"))
