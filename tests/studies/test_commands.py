@@ -9,7 +9,18 @@ from studies.common.commands import dispatch, listed
 from tests.studies.calling import call
 
 ROOT = Path(__file__).parents[2]
-STUDIES = {"figures", "frontier", "labels", "photographs", "reproduction", "rivals", "shipped", "sweep", "taught"}
+STUDIES = {
+    "distilled",
+    "figures",
+    "frontier",
+    "labels",
+    "photographs",
+    "reproduction",
+    "rivals",
+    "shipped",
+    "sweep",
+    "taught",
+}
 BENCHMARKS = {"audits", "certificates", "export", "feeding", "footprints", "imagenet", "serving", "soundness", "table1"}
 
 

@@ -1,0 +1,115 @@
+"""Small networks learn the score maps of a teacher, beside the labels."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from bagcert.data import load_dataset
+from bagcert.scorers.ensemble import EnsembleConfig
+from bagcert.scorers.weights import load_scorer, rounded, save_scorer
+from bagcert.tensors import Images
+from bagcert.training.losses import TwoMaskLoss
+from studies.distilled.command import SIZES, Clock, distilled, network, said_by
+from studies.distilled.students import Student, map_loss
+from tests.data.tiny_cifar10 import TinyCifar10
+from tests.studies.calling import call
+
+CPU = torch.device("cpu")
+
+
+def test_the_loss_of_maps_is_the_share_of_the_teacher_left_unexplained() -> None:
+    torch.manual_seed(0)
+    said = torch.randn(4, 3, 6, 5)
+    anything = torch.randn(4, 1, 6, 5)  # added to all classes of a position, it decides nothing
+    assert map_loss(said + anything, said) < 1e-12
+    assert map_loss(anything.expand_as(said), said) == pytest.approx(1)
+    half = map_loss(said / 2, said)
+    assert half == pytest.approx(0.25) and map_loss(10 * said / 2, 10 * said) == pytest.approx(float(half))
+
+
+def test_the_teacher_has_its_share_of_a_step(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
+    tiny_cifar10.write(tmp_path)
+    dataset, loss = load_dataset("cifar10", tmp_path), TwoMaskLoss(smoothing=0.1, weight=0.75)
+    images, labels, said = torch.rand(4, 3, 32, 32), torch.tensor([0, 1, 2, 3]), torch.randn(4, 10, 32, 32)
+
+    def step(said: Images | None, share: float) -> float:
+        student = Student.new("one", network("tiny", 5), dataset, 0, loss, CPU)  # type: ignore[arg-type]
+        assert student.loss.window == (9, 9)
+        before = student.scorer.head.weight.detach().clone()
+        found = float(student.learn(images, labels, said, share, 1.0))
+        assert not torch.equal(before, student.scorer.head.weight)
+        return found
+
+    labels_alone, maps_alone = step(None, 0.5), step(said, 1.0)
+    assert step(said, 0.0) == pytest.approx(labels_alone)
+    assert step(said, 0.25) == pytest.approx(0.25 * maps_alone + 0.75 * labels_alone)
+
+
+def test_a_teacher_of_mirror_images_is_asked_without_them(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    shape = {"width": 4, "kernels": (3, 1), "paths": 1, "shake": False, "step": "logits"}
+    config = EnsembleConfig(members=2, mirrored=True, **shape)  # type: ignore[arg-type]
+    scorer = config.build((32, 32), (0.5,), (0.25,)).eval()
+    save_scorer(tmp_path / "teacher", scorer, rounded(scorer.state_dict()), {"classes": list("abcdefghij")})
+    stored, _ = load_scorer(tmp_path / "teacher")
+    once = replace(config, mirrored=False).build((32, 32), (0.5,), (0.25,)).eval()
+    once.load_state_dict(stored.state_dict())
+    images = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        said, wanted, mirrored = (
+            said_by(str(tmp_path / "teacher"), CPU)(images),
+            once.logits(images),
+            stored.logits(images),
+        )
+    spread = float((wanted - mirrored).abs().mean())
+    assert float((said.float() - wanted).abs().mean()) < spread / 4  # it is asked in bfloat16
+
+
+def test_steps_or_minutes_end_a_training() -> None:
+    begun = time.monotonic() - 60
+    assert [Clock(10, None, begun).progress(step, begun) for step in (1, 5, 10)] == [0.1, 0.5, 1.0]
+    assert Clock(10, 1, begun).progress(1, begun) >= 1
+    warm = begun + 30  # half of two minutes are left for what follows the first step, and a third of that is over
+    assert Clock(1000, 2, begun).progress(1, warm) == pytest.approx(30 / 90, abs=0.05)
+    assert Clock(10, 1000, begun).progress(5, begun) == 0.5
+
+
+def test_a_small_pair_has_at_most_three_million_parameters() -> None:
+    sizes = [sum(weight.numel() for weight in build("small", field).parameters()) for field in (7, 5)]
+    assert sum(sizes) <= 3_000_000 < sum(weight.numel() for weight in build("large", 7).parameters())
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("field", [7, 5])
+def test_a_network_has_its_receptive_field(size: str, field: int) -> None:
+    assert int(build(size, field).footprint.branches[0].rows[16].sum()) == field
+
+
+def build(size: str, field: int):  # type: ignore[no-untyped-def]
+    return network(size, field).build((32, 32), (0.0,), (1.0,))
+
+
+def test_runs_are_trained_and_loaded(
+    tiny_cifar10: TinyCifar10, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_cifar10.write(tmp_path / "data")
+    names = load_dataset("cifar10", tmp_path / "data").classes
+    for name in names:
+        (tmp_path / "generated" / name).mkdir(parents=True)
+        Image.new("RGB", (32, 32)).save(tmp_path / "generated" / name / "one.png")
+    options = ["--size", "tiny", "--data-dir", str(tmp_path / "data")]
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert call(monkeypatch, distilled, str(first), *options, "--steps", "2", "--share", "0", "--field", "5") == 0
+    taught = ["--teacher", str(first / "field-5-seed-0"), "--generated", str(tmp_path / "generated")]
+    assert call(monkeypatch, distilled, str(second), *options, "--steps", "2", "--seed", "3", *taught) == 0
+    assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["1", "2"] * 2
+    for field in (7, 5):
+        scorer, card = load_scorer(second / f"field-{field}-seed-3")
+        assert (card["steps"], card["generated_images"], card["teacher"]) == (2, 10, str(first / "field-5-seed-0"))
+        assert scorer.scores(torch.rand(1, 3, 32, 32)).shape[1] == 10
+    assert call(monkeypatch, distilled, str(second), "--size", "smal") == 2
+    assert "Did you mean 'small'?" in capsys.readouterr().err
