@@ -14,7 +14,8 @@ exit code is 1.
 
 `--million` paints proven images of all shipped models, under every rule on their cards, with descents and with patches
 that cost nothing (`benchmarks.million`). It can be stopped and called again, also in several processes, each with its
---part; --minutes ends it in time. What each unit found is stored under results/million.
+--part; --minutes ends it in time, and --only leaves out the other models. What each unit found is stored under
+results/million.
 """
 
 import json
@@ -79,12 +80,13 @@ def main(
     store: Annotated[Path, typer.Option(help="where the units of a million are kept")] = BENCHMARKS / "million",
     part: Annotated[int | None, typer.Option(help="of the million: 1, 2 or 3", min=1, max=SLICES)] = None,
     minutes: Annotated[float, typer.Option(help="after which a million stops, to go on later")] = 60.0,
+    only: Annotated[list[str] | None, typer.Option(help="of the million: units of this model alone")] = None,
     share: Annotated[float, typer.Option(help="of each unit of a million, for a rehearsal", max=1.0)] = 1.0,
 ) -> None:
     """Attack certified images and count the classes that change."""
     if million:
         sitting = Sitting(store, usual_device(), steps, share, data_dir)
-        units = run(sitting, range(SLICES) if part is None else [part - 1], minutes)
+        units = run(sitting, range(SLICES) if part is None else [part - 1], minutes, only or ())
         counts = f"{units['pictures']:,} attacked pictures, {units['verdicts']:,} verdicts"
         print(f"{counts}, {len(units['broken'])} broke a proof; {units['units_left']} units left")
         head = provenance("benchmarks.soundness", ["--million", "--steps", steps], sitting.device)

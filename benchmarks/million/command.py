@@ -235,12 +235,17 @@ def new_case(model: str, patch: str, rule: str) -> Record:
     return {"model": model, "patch": patch, "rule": rule, **zeros}
 
 
-def run(sitting: Sitting, parts: Sequence[int], minutes: float) -> Record:
-    """Run what no sitting has run yet, until the minutes are over; what all of them have found."""
+def run(sitting: Sitting, parts: Sequence[int], minutes: float, only: Sequence[str] = ()) -> Record:
+    """Run what no sitting has run yet, `only` on some models if any are named; what all sittings have found."""
     sitting.folder.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * minutes
     done = stored(sitting)
-    units = [unit for unit in all_units(list(shipped_models())) if unit.slice in parts and unit.name not in done]
+    models = list(shipped_models())
+    if unknown := set(only) - set(models):
+        raise UsageError(f"There is no shipped model {', '.join(sorted(unknown))}. There are {', '.join(models)}.")
+    planned = all_units(models)
+    chosen = [unit for unit in planned if unit.slice in parts and unit.case.model in (only or models)]
+    units = [unit for unit in chosen if unit.name not in done]
     path = sitting.folder / f"units-{'-'.join(map(str, parts))}-{time.time_ns()}.jsonl"
     with path.open("x", encoding="utf-8") as file:
         for number, unit in enumerate(units, start=1):
@@ -252,6 +257,6 @@ def run(sitting: Sitting, parts: Sequence[int], minutes: float) -> Record:
             print(f"{number}/{len(units)} {json.dumps(record)}", flush=True)
     found = stored(sitting)
     weights = {model: card(model)["weights_sha256"] for model in shipped_models()}
-    left = len([unit for unit in all_units(list(shipped_models())) if unit.name not in found])
+    left = len([unit for unit in planned if unit.name not in found])
     facts = {"weights_sha256": weights, "attack": sitting.attack, "units_left": left}
     return {**facts, "devices": sorted({each["device"] for each in found.values()}), **summary(found.values())}

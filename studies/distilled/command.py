@@ -22,7 +22,6 @@ from bagcert.data import ArrayDataset, ArraySource, Augmentation, Batch, load_da
 from bagcert.data.base import derive_seed, training_positions
 from bagcert.errors import unknown_name
 from bagcert.program import FAST, device_name, find_program, usual_device, versions
-from bagcert.scorers.ensemble import EnsembleScorer
 from bagcert.scorers.other_program import logits_by
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.scorers.weights import load_scorer, rounded, save_scorer
@@ -105,6 +104,7 @@ def distilled(
             "share": share,
             "masked": masked,
             "final": final,
+            "seconds": round(time.monotonic() - clock.begun, 1),  # of all of them together
             "generated_images": len(others.labels) if others is not None else 0,
             "device": device_name(device),
             "versions": versions(),
@@ -123,9 +123,10 @@ def said_by(teacher: str, device: torch.device) -> Say:
     A teacher that looks at mirror images is asked without them. Half of the images in a batch are mirrored anyway.
     """
     scorer, _ = load_scorer(model_folder(teacher))
-    if isinstance(scorer, EnsembleScorer) and scorer.config.mirrored:
-        weights = scorer.state_dict()
-        scorer = replace(scorer.config, mirrored=False).build(scorer.image_size, (0.0,), (1.0,)).eval()
+    if vars(scorer.config).get("mirrored"):
+        once = replace(scorer.config, mirrored=False)  # type: ignore[type-var]
+        weights, size = scorer.state_dict(), scorer.footprint.image_size
+        scorer = once.build(size, (0.0,), (1.0,)).eval()
         scorer.load_state_dict(weights)
     return logits_by(find_program(FAST, device), scorer)
 

@@ -11,10 +11,14 @@ from bagcert.scorers.weights import WEIGHTS, load_scorer, save_scorer
 
 SHARED = ("classes", "channels", "strides", "paths", "shake", "positions", "position_rank", "step")
 FACTS = ("classes", "data", "framing", "patch", "rule")  # of a card
+OWN = ("format", "weights_sha256", "scorer")  # of each card
 
 
 def join_runs(runs: Sequence[Path], mirrored: bool, out: Path) -> None:
-    """Write a run of the network `mixed`, with the weights exactly as the runs store them."""
+    """Write a run of the network `mixed`, with the weights exactly as the runs store them.
+
+    Its card has what all of their cards agree on.
+    """
     loaded = [load_scorer(run) for run in runs]
     scorers = [scorer for scorer, _ in loaded if isinstance(scorer, ResidualScorer)]
     tables = [vars(scorer.config) for scorer in scorers]
@@ -40,4 +44,6 @@ def join_runs(runs: Sequence[Path], mirrored: bool, out: Path) -> None:
         for name, value in read_tensors(run / WEIGHTS)[0].items()
     }
     scorer = config.build(scorers[0].image_size, mean=(0.0,), std=(1.0,))
-    save_scorer(out, scorer, stored, {key: value for key, value in facts[0].items() if value is not None})
+    first, *others = (card for _, card in loaded)
+    agreed = [key for key, value in first.items() if key not in OWN and all(card.get(key) == value for card in others)]
+    save_scorer(out, scorer, stored, {key: first[key] for key in agreed})

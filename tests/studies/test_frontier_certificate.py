@@ -144,6 +144,8 @@ def write_run(folder: Path, kernels: tuple[int, ...], step: str = "logits") -> P
         "weights_sha256": sha256((folder / WEIGHTS).read_bytes()),
         "scorer": scorer_table(scorer),
         "data": {"name": "cifar10"},
+        "teacher": "cifar10",
+        "seed": len(kernels),
     }
     (folder / CONFIG).write_text(json.dumps(card))
     return folder
@@ -204,6 +206,7 @@ def test_joined_runs_are_one_model(tiny_cifar10: TinyCifar10, tmp_path: Path, mo
     options = ["--split", "test", "--images", "2", "--mirrored", "--data-dir", str(tmp_path / "data")]
     assert call(monkeypatch, frontier, *map(str, runs), *options, "--join", str(tmp_path / "pair")) == 0
     pair, images = bagcert.load(tmp_path / "pair"), torch.rand(2, 3, 32, 32)
+    assert pair.card["teacher"] == "cifar10" and "seed" not in pair.card, "what both cards say, and nothing else"
     assert str(pair.threat) == "5x5" and pair.rule.name == "two-mask" and len(pair.regions) == 24**2
     scores, found = pair.scores(images), pair.certify(images)
     for number, run in enumerate(runs):
