@@ -6,6 +6,7 @@ from pathlib import Path
 from bagcert.version import __version__
 
 ROOT = Path(__file__).parents[1]
+WORKFLOWS = ROOT / ".github" / "workflows"
 
 
 def text(name: str) -> str:
@@ -35,3 +36,10 @@ def test_a_container_runs_without_root_and_says_whether_it_is_well() -> None:
 def test_what_takes_longer_is_run_as_well() -> None:
     """The tour among it: tests marked `full`, which a plain `pytest` leaves out."""
     assert all("make full\n" in text(name) for name in (".github/workflows/tests.yml", ".ci/run"))
+
+
+def test_workflows_run_actions_of_known_bytes_alone() -> None:
+    """A tag can be moved to other code, the hash of a commit cannot."""
+    used = [line for path in WORKFLOWS.glob("*.yml") for line in re.findall(r"uses: (.*)", path.read_text("utf-8"))]
+    assert used
+    assert [line for line in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
