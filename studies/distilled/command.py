@@ -10,25 +10,31 @@ folder per class (`python -m studies taught --help`).
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
+from torch import Tensor
 
 from bagcert.data import ArrayDataset, ArraySource, Augmentation, Batch, load_dataset
 from bagcert.data.base import derive_seed, training_positions
 from bagcert.errors import unknown_name
 from bagcert.program import FAST, device_name, find_program, usual_device, versions
+from bagcert.scorers.base import BuiltScorer
+from bagcert.scorers.ensemble import mean_of
 from bagcert.scorers.other_program import logits_by
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.scorers.weights import load_scorer, rounded, save_scorer
 from bagcert.stored_models import model_folder
+from bagcert.tensors import Images
 from bagcert.training.losses import TwoMaskLoss
 from studies.distilled.students import PATCH, Say, Student, mean_losses, rate_at
+from studies.distilled.thinned import Thinned, phases
 from studies.taught.command import read_folder
+from studies.taught.teachers import half_precision
 
 BATCH = 500
 LINES = 40  # that say how far the networks are
@@ -68,6 +74,7 @@ def distilled(
     masked: Annotated[float, typer.Option(help="share of the rest that is under two masks", min=0, max=1)] = 0.75,
     generated: Annotated[Path | None, typer.Option(help="folder of generated images, one folder per class")] = None,
     generated_share: Annotated[float, typer.Option(help="of generated images in a batch", min=0, max=1)] = 0.4,
+    thinned: Annotated[bool, typer.Option("--thinned", help="each step at every second row and column")] = False,
     final: Annotated[bool, typer.Option("--final", help="train on the validation images too")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
@@ -86,12 +93,13 @@ def distilled(
         sources.append((ArraySource(others), count))
     loss = TwoMaskLoss(smoothing=0.1, weight=masked)
     students = [
-        Student.new(f"field-{field}-seed-{seed}", network(size, field), dataset, seed, loss, device)
+        Student.new(f"field-{field}-seed-{seed}", network(size, field), dataset, seed, loss, device, thinned)
         for seed in seeds or [0]
         for field in fields or [7, 5]
     ]
-    say = said_by(teacher, device) if share else None
-    taken = train(students, say, sources, clock, share, derive_seed(*(seeds or [0])), device)
+    say = said_by(teacher, device, thinned) if share else None
+    looks = phases(device) if thinned else [()]
+    taken = train(students, say, sources, clock, share, derive_seed(*(seeds or [0])), device, looks)
     for student in students:
         facts = {
             "classes": list(dataset.classes),
@@ -103,6 +111,7 @@ def distilled(
             "steps": taken,
             "share": share,
             "masked": masked,
+            "thinned": thinned,
             "final": final,
             "seconds": round(time.monotonic() - clock.begun, 1),  # of all of them together
             "generated_images": len(others.labels) if others is not None else 0,
@@ -117,7 +126,7 @@ def network(size: str, field: int) -> ResidualConfig:
     return ResidualConfig(width=SIZES[size][field], kernels=KERNELS[field], **SHARED)  # type: ignore[arg-type]
 
 
-def said_by(teacher: str, device: torch.device) -> Say:
+def said_by(teacher: str, device: torch.device, thinned: bool = False) -> Say:
     """The teacher's logits, in bfloat16 on a GPU: it proves nothing here.
 
     A teacher that looks at mirror images is asked without them. Half of the images in a batch are mirrored anyway.
@@ -128,7 +137,21 @@ def said_by(teacher: str, device: torch.device) -> Say:
         weights, size = scorer.state_dict(), scorer.footprint.image_size
         scorer = once.build(size, (0.0,), (1.0,)).eval()
         scorer.load_state_dict(weights)
-    return logits_by(find_program(FAST, device), scorer)
+    return thinly_said(scorer, device) if thinned else logits_by(find_program(FAST, device), scorer)
+
+
+def thinly_said(scorer: BuiltScorer, device: torch.device) -> Say:
+    folded: Any = scorer.folded().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    members = [Thinned(member).eval() for member in (folded, *getattr(folded, "others", ()))]
+    if device.type == "cuda":
+        for member in members:
+            member.compile(dynamic=False)
+
+    def say(images: Images, *at: Tensor) -> Tensor:
+        with torch.no_grad():
+            return mean_of([half_precision(member, images, *at) for member in members])
+
+    return say
 
 
 def stream(source: ArraySource, count: int, seed: int, device: torch.device) -> Iterator[Batch]:
@@ -148,16 +171,18 @@ def train(
     share: float,
     seed: int,
     device: torch.device,
+    looks: Sequence[tuple[Tensor, ...]],
 ) -> int:
-    """How many steps were taken."""
+    """How many steps were taken; each looks at other positions, in turn."""
     streams = [stream(source, count, seed, device) for source, count in sources]
     step, told, progress, warm = 0, 0.0, 0.0, clock.begun
     while progress < 1:
         batches = [next(each) for each in streams]
         images = torch.cat([batch.images for batch in batches])
         labels = torch.cat([batch.labels for batch in batches])
-        said = say(images).float() if say else None
-        losses = [student.learn(images, labels, said, share, rate_at(progress)) for student in students]
+        at = looks[step % len(looks)]
+        said = say(images, *at).float() if say else None
+        losses = [student.learn(images, labels, said, share, rate_at(progress), at) for student in students]
         step += 1
         warm = time.monotonic() if step == 1 else warm
         progress = clock.progress(step, warm)

@@ -1,10 +1,10 @@
 """Students of score maps: networks that share each batch, and what one teacher says about every position of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bagcert.data import ArrayDataset
 from bagcert.data.base import derive_seed
@@ -13,11 +13,12 @@ from bagcert.tensors import Images, Labels
 from bagcert.threats import parse_threat
 from bagcert.training.losses import TwoMaskLoss
 from bagcert.training.optimizers import MuonConfig, set_rates
+from studies.distilled.thinned import Thinned, thin_window
 from studies.taught.teachers import SCHEDULE, half_precision
 
 PATCH = "5x5"
 FINE = 10**6  # parts of a training that have a learning rate of their own
-Say = Callable[[Images], Tensor]  # the teacher: images to logits [b k i j]
+Say = Callable[..., Tensor]  # the teacher: images, and the phase if it is thinned, to logits [b k i j]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,7 @@ class Student:
 
     name: str
     scorer: ResidualScorer
+    network: nn.Module  # the scorer, or what is trained of it
     loss: TwoMaskLoss
     optimizers: list[torch.optim.Optimizer]
 
@@ -38,20 +40,35 @@ class Student:
         seed: int,
         loss: TwoMaskLoss,
         device: torch.device,
+        thinned: bool = False,
     ) -> "Student":
         torch.manual_seed(derive_seed(seed, "weights"))
         scorer = config.build(dataset.image_size, dataset.mean, dataset.std)
         scorer.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network: nn.Module = Thinned(scorer) if thinned else scorer
         if device.type == "cuda":
-            scorer.compile(dynamic=False)  # without the loss: compiled together, its masks were wrong once
+            network.compile(dynamic=False)  # without the loss: compiled together, its masks were wrong once
         fitted = loss.against(parse_threat(PATCH, dataset.image_size), scorer.footprint)
-        assert isinstance(fitted, TwoMaskLoss)
-        return cls(name, scorer.train(), fitted, MuonConfig(lr=0.06).build(scorer))
+        assert isinstance(fitted, TwoMaskLoss) and isinstance(fitted.window, tuple)
+        if thinned:
+            fitted = replace(fitted, window=thin_window(fitted.window))
+        return cls(name, scorer, network.train(), fitted, MuonConfig(lr=0.06).build(scorer))
 
-    def learn(self, images: Images, labels: Labels, said: Tensor | None, share: float, rate: float) -> Tensor:
-        """One step; `share` of the loss is about what the teacher said, if it said anything, the rest about labels."""
+    def learn(
+        self,
+        images: Images,
+        labels: Labels,
+        said: Tensor | None,
+        share: float,
+        rate: float,
+        at: tuple[Tensor, ...] = (),
+    ) -> Tensor:
+        """One step; `share` of the loss is about what the teacher said, if it said anything, the rest about labels.
+
+        `at` is the phase of a thinned network.
+        """
         set_rates(self.optimizers, rate)
-        scores = half_precision(self.scorer, images)
+        scores = half_precision(self.network, images, *at)
         found = self.loss(scores, labels)
         if said is not None:
             found = share * map_loss(scores, said) + (1 - share) * found

@@ -15,6 +15,7 @@ from bagcert.tensors import Images
 from bagcert.training.losses import TwoMaskLoss
 from studies.distilled.command import SIZES, Clock, distilled, network, said_by
 from studies.distilled.students import Student, map_loss
+from studies.distilled.thinned import Thinned, phases, thin_window
 from tests.data.tiny_cifar10 import TinyCifar10
 from tests.studies.calling import call
 
@@ -69,6 +70,42 @@ def test_a_teacher_of_mirror_images_is_asked_without_them(tmp_path: Path) -> Non
     assert float((said.float() - wanted).abs().mean()) < spread / 4  # it is asked in bfloat16
 
 
+@pytest.mark.parametrize("field", [7, 5])
+def test_a_thinned_network_has_the_scores_of_the_whole_one_at_its_positions(field: int) -> None:
+    torch.manual_seed(0)
+    scorer = build("tiny", field).eval()
+    for layer in scorer.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            torch.nn.init.normal_(layer.bias)  # so that a border that is padded looks different
+    images = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        whole = scorer(images)
+        for number, at in enumerate(phases(CPU)):
+            assert torch.allclose(
+                Thinned(scorer)(images, *at), whole[..., number // 2 :: 2, number % 2 :: 2], atol=1e-5
+            )
+    assert whole.std(dim=(2, 3)).min() > 0
+
+
+def test_a_thinned_window_has_what_is_left_of_it() -> None:
+    assert thin_window((11, 9)) == (6, 4)
+    for size in (9, 11):
+        left = {len(range(start, start + size)[start % 2 :: 2]) for start in range(4)}
+        assert set(thin_window((size, size))) == left
+
+
+def test_a_thinned_teacher_says_the_same_at_the_positions_of_a_step(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = EnsembleConfig(members=2, width=4, kernels=(3, 1), paths=1, shake=False, positions=True, step="logits")
+    scorer = config.build((32, 32), (0.5,), (0.25,)).eval()
+    save_scorer(tmp_path / "teacher", scorer, scorer.state_dict(), {"classes": list("abcdefghij")})
+    say, images = said_by(str(tmp_path / "teacher"), CPU, thinned=True), torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        whole = scorer.logits(images)
+    for number, at in enumerate(phases(CPU)):
+        assert torch.allclose(say(images, *at), whole[..., number // 2 :: 2, number % 2 :: 2], atol=1e-5)
+
+
 def test_steps_or_minutes_end_a_training() -> None:
     begun = time.monotonic() - 60
     assert [Clock(10, None, begun).progress(step, begun) for step in (1, 5, 10)] == [0.1, 0.5, 1.0]
@@ -104,12 +141,13 @@ def test_runs_are_trained_and_loaded(
     options = ["--size", "tiny", "--data-dir", str(tmp_path / "data")]
     first, second = tmp_path / "first", tmp_path / "second"
     assert call(monkeypatch, distilled, str(first), *options, "--steps", "2", "--share", "0", "--field", "5") == 0
-    taught = ["--teacher", str(first / "field-5-seed-0"), "--generated", str(tmp_path / "generated")]
+    taught = ["--thinned", "--teacher", str(first / "field-5-seed-0"), "--generated", str(tmp_path / "generated")]
     assert call(monkeypatch, distilled, str(second), *options, "--steps", "2", "--seed", "3", *taught) == 0
     assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["1", "2"] * 2
     for field in (7, 5):
         scorer, card = load_scorer(second / f"field-{field}-seed-3")
         assert (card["steps"], card["generated_images"], card["teacher"]) == (2, 10, str(first / "field-5-seed-0"))
+        assert card["thinned"] and card["seconds"] > 0
         assert scorer.scores(torch.rand(1, 3, 32, 32)).shape[1] == 10
     assert call(monkeypatch, distilled, str(second), "--size", "smal") == 2
     assert "Did you mean 'small'?" in capsys.readouterr().err

@@ -181,16 +181,16 @@ class ResidualScorer(BuiltScorer):
         return {"layers": layer_table(self.layers)}
 
     def logits(self, images: Images) -> Tensor:
-        return self._logits(images, self._position_features())
+        return self._logits(images, self.position_features())
 
     def window_logits(self, windows: Images, pixels: Tensor) -> Tensor:
-        positions = self._position_features()
+        positions = self.position_features()
         if positions is None:
             return self._logits(windows, None)
         shown = positions.flatten(1)[:, pixels].transpose(0, 1)  # n features hw
         return self._logits(windows, shown.reshape(*shown.shape[:2], *windows.shape[2:]))
 
-    def _position_features(self) -> Tensor | None:
+    def position_features(self) -> Tensor | None:
         """What is added at each position, [features i j]."""
         if self.positions is None or self.position_matrix is None:
             return self.positions
