@@ -16,7 +16,7 @@ from PIL import Image
 from bagcert.defense import Defense, load
 from bagcert.rows import leaderboard
 from bagcert.rows.format import meta_path
-from bagcert.rows.leaderboard import CHECKED, REFUSED, REPRODUCED, Entry, OwnCopies, check_entry
+from bagcert.rows.leaderboard import CHECKED, REFUSED, REPRODUCED, Entry, Ours, check_entry
 from bagcert.stored_models import card, shipped_models
 from studies.rivals.papers import PAPERS
 from tests.cli.calling import call
@@ -88,7 +88,7 @@ def test_scores_are_computed_again_on_the_device_of_the_rows(honest: Path, monke
     """If this machine has it, and no other one is asked for."""
     asked: list[str] = []
 
-    def recorded(folder: Path, device: str) -> Defense:
+    def recorded(folder: Path, device: str, network: None) -> Defense:
         asked.append(device)
         return load(folder)
 
@@ -97,7 +97,7 @@ def test_scores_are_computed_again_on_the_device_of_the_rows(honest: Path, monke
     for there, named, device in ((True, gpu, None), (False, gpu, None), (True, "", None), (True, gpu, "cpu")):
         monkeypatch.setattr("torch.cuda.is_available", partial(bool, there))
         edit_meta(honest, partial(dict.update, arithmetic=named))
-        assert check_entry(honest, reproduce=True, device=device).level == REPRODUCED
+        assert check_entry(honest, reproduce=True, ours=Ours(device=device)).level == REPRODUCED
     assert asked == ["cuda", "cpu", "cpu", "cpu"]
 
 
@@ -184,15 +184,39 @@ def test_pictures_are_those_of_our_own_folder(run: Path, tmp_path: Path, monkeyp
     shutil.copytree(run, rows.with_name("pictures.model"))
     ours, other = (shutil.copytree(source, tmp_path / name) for name in ("ours", "other"))
     shutil.rmtree(other / "val" / DIGITS.classes[9])
-    entry = check_entry(rows, reproduce=True, copies=OwnCopies(folders=(other, ours)))
+    entry = check_entry(rows, reproduce=True, ours=Ours(folders=(other, ours)))
     assert (entry.level, entry.data, entry.images, entry.why) == (REPRODUCED, "ours", 10, "")
     assert told(entry) == numbers(rows)
     assert "no data that everybody has" in check_entry(rows).why
     edit_meta(rows, lambda meta: meta["data"]["framing"].update(fit="squash"))
-    assert "none of the folders of --data" in check_entry(rows, copies=OwnCopies(folders=(ours,))).why
+    assert "none of the folders of --data" in check_entry(rows, ours=Ours(folders=(ours,))).why
     edit_meta(rows, lambda meta: meta["data"].pop("framing"))
-    entry = check_entry(rows, copies=OwnCopies(folders=(ours,)))
+    entry = check_entry(rows, ours=Ours(folders=(ours,)))
     assert entry.level == REFUSED and "data.framing must be a table" in entry.why
+
+
+def test_a_network_that_is_not_ours_is_named_by_whoever_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its model alone does not reach the second level: a card makes no machine run code."""
+    monkeypatch.chdir(tmp_path)
+    Path("classifiers_of_entries.py").write_text(
+        "from torch import nn\n\ndef one():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n", "utf-8"
+    )
+    own = ("--network", "classifiers_of_entries:one")
+    made = ("--size", "8", "--channels", "1", "--classes", "10", "--patch", "1x1", "--masks", "2")
+    assert call(monkeypatch, "cover", own[1], *made, "--out", "entries/mine.model") == 0
+    rows = ("--data", "digits", "--limit", "20", "--scores", "--out", "entries/mine.jsonl")
+    assert call(monkeypatch, "certify", "entries/mine.model", *own, "--rule", "unanimous", *rows) == 0
+    check = ("leaderboard", "check", "entries", "--reproduce")
+    assert call(monkeypatch, *check) == 0
+    assert "mine: arithmetic checked; " in capsys.readouterr().out
+    assert call(monkeypatch, *check, "--network", "mine=classifiers_of_entries:one") == 0
+    said = capsys.readouterr().out
+    assert "mine: reproduced\n" in said and "| 10 |" in said  # four masks and their pairs
+    for wrong in ("mine", "other=classifiers_of_entries:one"):
+        assert call(monkeypatch, *check, "--network", wrong) == 2
+        assert "as in mine=my_networks:small" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

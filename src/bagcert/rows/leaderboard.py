@@ -10,12 +10,13 @@ The two are never ranked together. Labels are those of our copy of the data, whi
 by digest. No level says what a network was trained on.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
 import torch
+from torch import nn
 
 from bagcert.config import read_config
 from bagcert.data import Dataset, FolderSettings, load_dataset
@@ -84,14 +85,16 @@ def entry_files(folder: Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class OwnCopies:
-    """The data that entries are compared with: sets by name, and folders of pictures that whoever checks has chosen.
+class Ours:
+    """What whoever checks has chosen: sets by name, folders of pictures, networks by entry, and the device.
 
-    An entry cannot make this machine read a folder of its choice.
+    An entry cannot make this machine read a folder or run code of its choice.
     """
 
     data_dir: Path | None = None
     folders: tuple[Path, ...] = ()
+    networks: Mapping[str, nn.Module] = field(default_factory=dict)
+    device: str | None = None  # the kind that the rows name, if none is chosen
 
     def find(self, meta: Meta) -> Dataset:
         """Our copy of the data that the rows name."""
@@ -127,15 +130,14 @@ class OwnCopies:
 def check_entry(
     path: Path,
     reproduce: bool = False,
-    copies: OwnCopies = OwnCopies(),
+    ours: Ours = Ours(),
     done: Progress = lambda images: None,
-    device: str | None = None,
 ) -> Entry:
     """What can be said of one entry; `done(n)` is called after n images, verified or computed again."""
     try:
         meta = read_meta(path, CERTIFICATES)
         need_whole(path, meta.header)  # nobody chooses which images count
-        dataset = copies.find(meta)
+        dataset = ours.find(meta)
         verdict = verify_rows(path, done)
         if verdict.problems:
             raise UsageError(f"{len(verdict.problems)} do not hold, first: {verdict.problems[0].words}")
@@ -148,7 +150,7 @@ def check_entry(
     if not reproduce:
         return Entry(rows_name(path), CHECKED, "nobody asked for a reproduction", *about)
     try:
-        costs = computed_again(model_of(path, meta, device), meta, records, dataset, done)
+        costs = computed_again(model_of(path, meta, ours), meta, records, dataset, done)
     except UsageError as error:
         return Entry(rows_name(path), CHECKED, str(error), *about)
     timed = tuple(replace(result, cost=cost) for result, cost in zip(results, costs, strict=True))
@@ -175,11 +177,10 @@ def count(entry: Evaluation, records: list[Record], labels: list[int], images: i
     return Result(entry.patch, entry.rule, len(right) / images, proven / images)
 
 
-def model_of(path: Path, meta: Meta, device: str | None = None) -> Defense:
+def model_of(path: Path, meta: Meta, ours: Ours) -> Defense:
     """The network of an entry: NAME.model/ beside the rows, or the shipped model with these weights.
 
-    On the `device` that is asked for, else on the kind that the rows name. By the program that the rows name, if this
-    machine has it; else by the exact one.
+    By the program that the rows name, if this machine has it; else by the exact one.
     """
     wanted = meta.header["weights_sha256"]
     beside = path.with_name(f"{rows_name(path)}.model")
@@ -188,7 +189,8 @@ def model_of(path: Path, meta: Meta, device: str | None = None) -> Defense:
         raise UsageError(
             f"There are no weights {wanted[:12]}: put the model's folder beside the rows, as {beside.name}."
         )
-    defense = load(beside if beside.is_dir() else shipped[0], device or device_of(meta))
+    device, network = ours.device or device_of(meta), ours.networks.get(rows_name(path))
+    defense = load(beside if beside.is_dir() else shipped[0], device, network=network)
     if defense.card["weights_sha256"] != wanted:
         raise UsageError(f"The weights in {beside.name} are not those that the rows name, {wanted[:12]}.")
     programs = (defense.by(name) for name in PROGRAMS)
