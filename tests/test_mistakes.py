@@ -231,6 +231,10 @@ def test_as_many_classes_as_rows_pass_with_their_image_size() -> None:
 CARDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "too few names": (lambda card: card["classes"].pop(), "scores 10 classes, but has 9 class names"),
     "a text for names": (lambda card: card.update(classes="abcdefghij"), "Class names must be a list of texts"),
+    "a name that moves the cursor": (
+        lambda card: card["classes"].__setitem__(3, "cat\x1b[2Aproven"),
+        r"^The class name 'cat\\x1b\[2Aproven' holds control characters, which a terminal would obey",
+    ),
     "numbers for names": (lambda card: card.update(classes=list(range(10))), "Class names must be a list of texts"),
     "a patch larger than the image": (
         lambda card: card.update(patch="99x99"),

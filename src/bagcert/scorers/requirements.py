@@ -1,11 +1,14 @@
 """What a defense asks of its callers: images as its network takes them, and one name per class."""
 
+import re
 from collections.abc import Sequence
 from math import isnan
 
 from bagcert.errors import UsageError
 from bagcert.scorers.base import Scorer
 from bagcert.tensors import Images
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_images(images: Images, scorer: Scorer) -> None:
@@ -36,6 +39,10 @@ def check_names(classes: Sequence[str], outputs: int | None) -> None:
     if isinstance(classes, str) or not isinstance(classes, Sequence) or any(type(name) is not str for name in classes):
         raise UsageError(
             f"Class names must be a list of texts, but are {classes!r:.60}. Write them like ['cat', 'dog']."
+        )
+    if commands := [name for name in classes if CONTROL.search(name)]:
+        raise UsageError(
+            f"The class name {commands[0]!r:.60} holds control characters, which a terminal would obey. Rename it."
         )
     if outputs is not None and len(classes) != outputs:
         raise UsageError(
