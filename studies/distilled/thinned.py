@@ -30,16 +30,17 @@ class Thinned(nn.Module):
         self.scorer = scorer
 
     def forward(self, images: Images, down: Tensor, across: Tensor) -> Scores:
-        scorer = self.scorer
+        scorer, positions = self.scorer, self.scorer.position_features()
         features: Tensor = scorer.stem(scorer.normalize(images))
-        features = scorer.blocks[: scorer.complete](features)
-        last = scorer.blocks[scorer.complete]
-        assert isinstance(last, Block)
-        features = thin_block(last, features, down, across)
-        positions = scorer.position_features()
-        if positions is not None:
-            features = features + moved(positions, down, across)[..., ::2, ::2].to(features.dtype)
-        logits: Tensor = scorer.head(scorer.blocks[scorer.complete + 1 :](features))
+        for number, block in enumerate(scorer.blocks):
+            if number != scorer.complete:
+                features = block(features)
+                continue
+            assert isinstance(block, Block)
+            features = thin_block(block, features, down, across)
+            if positions is not None:
+                features = features + moved(positions, down, across)[..., ::2, ::2].to(features.dtype)
+        logits: Tensor = scorer.head(features)
         return scorer.step.soft(logits)
 
 
