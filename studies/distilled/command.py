@@ -100,6 +100,7 @@ def distilled(
     say = said_by(teacher, device, thinned) if share else None
     looks = phases(device) if thinned else [()]
     taken = train(students, say, sources, clock, share, derive_seed(*(seeds or [0])), device, looks)
+    seconds = round(time.monotonic() - clock.begun, 1)
     for student in students:
         facts = {
             "classes": list(dataset.classes),
@@ -113,7 +114,7 @@ def distilled(
             "masked": masked,
             "thinned": thinned,
             "final": final,
-            "seconds": round(time.monotonic() - clock.begun, 1),  # of all of them together
+            "seconds": seconds,  # of all of them together
             "generated_images": len(others.labels) if others is not None else 0,
             "device": device_name(device),
             "versions": versions(),
