@@ -45,6 +45,12 @@ def test_each_file_with_a_command_has_a_row_and_each_row_its_options() -> None:
     assert all(command(name).params for name in COMMANDS)
 
 
+def test_no_help_has_words_that_the_terminal_would_take_for_markup() -> None:
+    """Square brackets are markup to rich: what stands inside them is not shown."""
+    told = {(name, each.name): each.help or "" for name in COMMANDS for each in command(name).params if each.name}
+    assert [place for place, words in told.items() if "[" in words] == []
+
+
 def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "--version") == 0
     assert capsys.readouterr().out == f"bagcert {bagcert.__version__}\n"

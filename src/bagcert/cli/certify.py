@@ -38,7 +38,7 @@ def certify(
     ] = None,
     masks: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE.npy", help="any pixel sets, booleans [sets, height, width]; repeat for several"),
+        typer.Option(metavar="FILE.npy", help="any sets of pixels, booleans (sets, height, width); repeat for several"),
     ] = None,
     rule: Annotated[
         list[str] | None,

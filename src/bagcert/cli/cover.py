@@ -32,7 +32,9 @@ def cover(
     rule: Annotated[str, typer.Option(help="unanimous (recover the class) or detect (raise alerts)")] = "unanimous",
     masks: Annotated[
         str,
-        typer.Option(metavar="K or FILE.npy", help="masks along each axis, or your own, booleans [n, height, width]"),
+        typer.Option(
+            metavar="K or FILE.npy", help="masks along each axis, or your own, booleans (masks, height, width)"
+        ),
     ] = "6",
     mean: Annotated[str | None, typer.Option(help="of its channels, for pixels in 0..1, as in 0.5,0.5,0.5")] = None,
     std: Annotated[str | None, typer.Option(help="of its channels, as in 0.25,0.25,0.25")] = None,

@@ -26,7 +26,7 @@ COMMANDS = {
     "attack": "Attack images with patches; exit with code 1 if a certified image changes its class, "
     "which breaks the proof",
     "verify": "Check every certificate with separate, plain and slow code; exit with code 1 if any does not hold",
-    "rows": "Join the rows of all shards of a data set into one file, if they are of one question and program",
+    "rows": "Join the rows of all shards into one file, if model, data, evaluations and program are the same",
     "leaderboard": "Check entries of rows with scores, by arithmetic or by computing them again, and rank what holds",
     "report": "Write rows as a self-contained page, with tables (Markdown, LaTeX) and figures (SVG, PNG) beside it",
     "export": "Write one ONNX graph from pixels to class, certificate and weakest placement; it needs only onnxruntime",

@@ -25,7 +25,7 @@ from bagcert.zoo import (
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(help="model whose card to show")] = None,
+    name: Annotated[str | None, typer.Argument(help="model or run folder whose card to show")] = None,
     sort: Annotated[str, typer.Option(metavar="KEY", help=f"order of the list: {', '.join(KEYS)}")] = "name",
 ) -> None:
     if name is not None:

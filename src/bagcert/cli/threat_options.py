@@ -15,7 +15,7 @@ PatchOption = Annotated[
 ]
 MasksOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.npy", help="instead of --patch: any pixel sets, booleans [sets, height, width]"),
+    typer.Option(metavar="FILE.npy", help="instead of --patch: any sets of pixels, booleans (sets, height, width)"),
 ]
 ALERTS = "raise alerts, above a threshold that this share of clean images exceeds, such as 1%"
 FalseAlertsOption = Annotated[

@@ -17,7 +17,8 @@ SHOWN = 20
 def verify(
     rows: Annotated[Path, typer.Argument(help="file written by `bagcert certify --scores`")],
     masks: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE.npy", help="masks that the rows were certified with")
+        list[Path] | None,
+        typer.Option(metavar="FILE.npy", help="masks that the rows were certified with; repeat for several"),
     ] = None,
 ) -> None:
     with counted("verifying", read_meta(rows, CERTIFICATES).images) as after_image:
