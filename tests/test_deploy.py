@@ -20,13 +20,18 @@ def test_limits_are_those_of_the_server() -> None:
         ("size of a request", f"{limits.body_bytes // 2**20} MiB"),
         ("files per request", f"{limits.files}"),
         ("pixels per picture, read from its header before decoding", f"2**{limits.pixels.bit_length() - 1}"),
+        ("longer side of a picture", f"2**{limits.side.bit_length() - 1}"),
+        ("numbers in all score maps of an answer (`scores=true`)", f"2**{limits.score_numbers.bit_length() - 1}"),
+        ("steps of an attack", f"{limits.attack_steps}"),
+        ("shapes of the patch of an attack", f"{limits.attack_shapes}"),
         ("requests inside", f"{limits.requests}"),
         ("images waiting", f"{limits.waiting_images}"),
+        ("attacks waiting", f"{limits.waiting_attacks}"),
         ("time for a request to arrive", f"{limits.body_seconds:.0f} s"),
         ("time for everything else, decoding included", f"{limits.answer_seconds:.0f} s"),
         ("open connections", f"{CONNECTIONS:,}"),
     } <= CELLS
-    assert limits.pixels.bit_count() == 1
+    assert limits.pixels.bit_count() == limits.side.bit_count() == limits.score_numbers.bit_count() == 1
 
 
 def test_the_load_is_that_of_the_stored_benchmark() -> None:
