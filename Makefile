@@ -1,4 +1,4 @@
-# `make test` needs Python 3.11 or 3.12 with venv, and make; nothing else.
+# `make test` needs Python 3.11 to 3.13 with venv, and make; nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
