@@ -191,8 +191,8 @@ def test_what_has_no_graph_is_refused() -> None:
     for rule in ("two-mask", "two-mask:3"):
         with pytest.raises(
             UsageError,
-            match=r"The graph of 'two-mask' knows one patch, but the threat has 2 at once\. Export it for a single "
-            r"one, or one of largest-region, every-region, detect\.",
+            match=r"The graph of 'two-mask' knows one patch, but the threat has 2 at once\. Export it for one "
+            r"patch, or with one of the rules largest-region, every-region, detect\.",
         ):
             certificate_model(find_rule(rule), pairs, ScoreKind(3, (0, 1)))
     with pytest.raises(UsageError, match="Rule 'detect' proves nothing about 4 patches at once"):

@@ -219,7 +219,7 @@ def test_other_patches_under_given_masks() -> None:
 
 @pytest.mark.parametrize("masks", [2, IRREGULAR])
 def test_threats_that_are_written_alike_are_told_apart(masks: int | Tensor) -> None:
-    """Both are written '1 regions', but only one of them lies where the other does."""
+    """Both are written '1 set', but only one of them lies where the other does."""
     here, there = drawn("x.. ..."), drawn("... .xx")
     defense = covered(0, here, masks=masks)  # type: ignore[arg-type]
     moved = defense.against(there)

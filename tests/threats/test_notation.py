@@ -96,7 +96,7 @@ def test_a_disk_is_the_pixels_near_its_middle() -> None:
     assert threat.number == 2
     counts = [int(parse_threat(f"disk:{side}", (side, side)).pixels().sum()) for side in range(1, 9)]
     assert counts == [1, 4, 9, 12, 21, 32, 37, 52]
-    assert parse_threat("disk:3@left", (6, 6)).describe() == "disk:3@left: 4 regions of up to 9 pixels of 6x6"
+    assert parse_threat("disk:3@left", (6, 6)).describe() == "disk:3@left: 4 sets of up to 9 pixels of 6x6"
 
 
 def test_a_choice_of_forms_is_the_union_of_their_placements() -> None:

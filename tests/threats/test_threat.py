@@ -103,7 +103,7 @@ def test_both_forms_are_printed() -> None:
 def test_a_threat_is_shown_as_it_is_written() -> None:
     masks = torch.ones(3, 4, 5, dtype=torch.bool)
     assert repr(parse_threat("1x2,3x1", (4, 5))) == "RectangleThreat(1x2,3x1 of 4x5)"
-    assert repr(parse_threat(masks, (4, 5))) == "RegionThreat(3 regions of 4x5)"
+    assert repr(parse_threat(masks, (4, 5))) == "RegionThreat(3 sets of 4x5)"
     assert repr(parse_threat("2*1x2", (4, 5))) == "SeveralThreat(2*1x2 of 4x5)"
 
 
@@ -139,16 +139,16 @@ def test_region_masks() -> None:
     masks = np.zeros((2, 4, 5), dtype=bool)
     masks[0, 1, 2] = masks[0, 3, 4] = True
     threat = parse_threat(masks, (4, 5))
-    assert threat.describe() == "2 regions of up to 2 pixels of 4x5"
-    assert str(threat) == "2 regions"
+    assert threat.describe() == "2 sets of up to 2 pixels of 4x5"
+    assert str(threat) == "2 sets"
     assert threat.placements() == [Placement(1, 2, 3, 3), Placement(0, 0, 0, 0)]
     masks[:] = True
-    assert threat.describe() == "2 regions of up to 2 pixels of 4x5", "the caller's array was kept, not copied"
+    assert threat.describe() == "2 sets of up to 2 pixels of 4x5", "the caller's array was kept, not copied"
 
 
 @pytest.mark.parametrize("masks", [torch.zeros(2, 3, 3), torch.zeros(3, 3, dtype=torch.bool), torch.zeros(0, 3, 3) > 0])
 def test_region_masks_refused(masks: torch.Tensor) -> None:
-    with pytest.raises(UsageError, match=r"Region masks must be booleans of shape \[regions, height, width\], but are"):
+    with pytest.raises(UsageError, match=r"Sets of pixels must be booleans of shape \[sets, height, width\], but are"):
         parse_threat(masks, (3, 3))
 
 
@@ -162,7 +162,7 @@ def test_a_threat_to_other_images_is_refused() -> None:
 def test_regions_are_described_by_the_largest() -> None:
     masks = torch.zeros(3, 4, 5, dtype=torch.bool)
     masks[0, 1, 2:4] = masks[1, 2, :3] = masks[2, 0, 0] = True
-    assert parse_threat(masks, (4, 5)).describe() == "3 regions of up to 3 pixels of 4x5"
+    assert parse_threat(masks, (4, 5)).describe() == "3 sets of up to 3 pixels of 4x5"
 
 
 @pytest.mark.parametrize("patch", [None, True, 5.0, (5,), (5, 5, 5), ("5", "5"), ["5x5", "2x12"]])
@@ -170,7 +170,7 @@ def test_what_is_no_threat_is_refused(patch: object) -> None:
     with pytest.raises(UsageError) as error:
         parse_threat(patch, (8, 8))  # type: ignore[arg-type]
     assert str(error.value) == (
-        f"A patch must be text like 5x5, a threat or region masks, but is {patch}. Write height x width."
+        f"A patch must be text like 5x5, a threat or sets of pixels, but is {patch}. Write height x width."
     )
 
 
@@ -186,7 +186,7 @@ def test_the_whole_refusal_of_region_masks(masks: torch.Tensor, got: str) -> Non
     with pytest.raises(UsageError) as error:
         parse_threat(masks, (3, 3))
     assert str(error.value) == (
-        f"Region masks must be booleans of shape [regions, height, width], but are {got}. Stack one mask per region."
+        f"Sets of pixels must be booleans of shape [sets, height, width], but are {got}. Stack one array per set."
     )
 
 
@@ -194,7 +194,7 @@ def test_a_threat_keeps_its_own_masks() -> None:
     masks = torch.ones(1, 3, 3, dtype=torch.bool)
     threat = parse_threat(masks, (3, 3))
     masks[:] = False
-    assert threat.describe() == "1 regions of up to 9 pixels of 3x3"
+    assert threat.describe() == "1 set of up to 9 pixels of 3x3"
 
 
 def test_region_masks_have_their_own_image_size() -> None:

@@ -64,7 +64,7 @@ def certificate_model(rule: Rule, regions: Regions, kind: ScoreKind) -> onnx.Mod
     if regions.count > 1 and rule.name not in SEVERAL:
         raise UsageError(
             f"The graph of '{rule.name}' knows one patch, but the threat has {regions.count} at once. "
-            f"Export it for a single one, or one of {', '.join(SEVERAL)}."
+            f"Export it for one patch, or with one of the rules {', '.join(SEVERAL)}."
         )
     rule.need_patches(regions)
     if rule.masks_for(regions) is not regions:

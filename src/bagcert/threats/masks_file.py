@@ -1,4 +1,4 @@
-"""Region masks from a file: any sets of pixels as a threat, known by a digest of what the file holds."""
+"""Masks from a file: any sets of pixels as a threat, known by a digest of what the file holds."""
 
 import hashlib
 from pathlib import Path
@@ -14,7 +14,7 @@ NOT_NPY = (OSError, ValueError, EOFError, SyntaxError, TokenError, MemoryError) 
 
 
 def read_masks(path: Path, image_size: Size) -> RegionThreat:
-    """The threat in a .npy file of booleans [regions, height, width]; one mask alone may be [height, width].
+    """The threat in a .npy file of booleans [sets, height, width]; one mask alone may be [height, width].
 
     It is written `masks:` and 16 digits of a digest, so that rows name the very masks that they were made with.
     """
@@ -26,7 +26,7 @@ def read_masks(path: Path, image_size: Size) -> RegionThreat:
     if not isinstance(masks, np.ndarray) or masks.dtype != np.bool_ or masks.ndim not in (2, 3) or 0 in masks.shape:
         kind = f"{masks.dtype} {list(masks.shape)}" if isinstance(masks, np.ndarray) else type(masks).__name__
         raise UsageError(
-            f"The masks in {path} must be booleans of shape [regions, height, width], but are {kind}. "
+            f"The masks in {path} must be booleans of shape [sets, height, width], but are {kind}. "
             "Convert them by masks.astype(bool)."
         )
     masks = np.ascontiguousarray(masks if masks.ndim == 3 else masks[None])

@@ -31,7 +31,7 @@ def parse_threat(patch: Patch, image_size: Size) -> Threat:
         return read_text(threat, image_size)
     if not isinstance(threat, Threat):
         raise UsageError(
-            f"A patch must be text like 5x5, a threat or region masks, but is {patch}. Write height x width."
+            f"A patch must be text like 5x5, a threat or sets of pixels, but is {patch}. Write height x width."
         )
     if threat.image_size != image_size:
         raise UsageError(

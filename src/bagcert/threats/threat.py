@@ -57,7 +57,7 @@ class Threat(ABC):
         return f"{type(self).__name__}({self} of {self.image_size[0]}x{self.image_size[1]})"
 
     def same(self, other: "Threat") -> bool:
-        """Written alike and made of the same sets: several sets of masks are written '4 regions'."""
+        """Written alike and made of the same sets: several threats may be written '4 sets'."""
         sets = tuple(torch.empty(0) if each.masks is None else each.masks for each in (self, other))
         return (str(self), self.image_size) == (str(other), other.image_size) and torch.equal(*sets)
 
@@ -198,19 +198,23 @@ class RegionThreat(Threat):
     def __post_init__(self) -> None:
         if self.masks.dtype != torch.bool or self.masks.dim() != 3 or 0 in self.masks.shape:
             raise UsageError(
-                f"Region masks must be booleans of shape [regions, height, width], but are {self.masks.dtype} "
-                f"{list(self.masks.shape)}. Stack one mask per region."
+                f"Sets of pixels must be booleans of shape [sets, height, width], but are {self.masks.dtype} "
+                f"{list(self.masks.shape)}. Stack one array per set."
             )
         object.__setattr__(self, "masks", self.masks.clone())  # the caller may change theirs
         object.__setattr__(self, "image_size", (self.masks.shape[1], self.masks.shape[2]))
 
     def __str__(self) -> str:
-        return self.written or f"{len(self.masks)} regions"
+        return self.written or self._counted
 
     def describe(self) -> str:
         largest = int(self.masks.flatten(1).sum(dim=1).max())
-        regions = f"{len(self.masks)} regions of up to {largest} pixels of {self.image_size[0]}x{self.image_size[1]}"
-        return f"{self.written}: {regions}" if self.written else regions
+        sets = f"{self._counted} of up to {largest} pixels of {self.image_size[0]}x{self.image_size[1]}"
+        return f"{self.written}: {sets}" if self.written else sets
+
+    @property
+    def _counted(self) -> str:
+        return f"{len(self.masks)} set{'s' if len(self.masks) > 1 else ''}"
 
     def placements(self) -> list[Placement]:
         """The bounding box of each set."""
