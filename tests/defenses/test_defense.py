@@ -64,7 +64,7 @@ def test_a_smaller_threat_is_certified_under_the_same_masks(scorer: ResidualScor
     assert torch.equal(same.certified, smaller.certified)
     assert not torch.equal(rebuilt.certified, smaller.certified), "another mask set is another rule"
     with pytest.raises(
-        UsageError, match="The threat is larger than the rule's masks: one of its footprints lies inside no mask"
+        UsageError, match="The threat is larger than the rule's masks: one of its regions lies inside no mask"
     ):
         defense.certify(images, patch="5x5")
 
@@ -120,7 +120,7 @@ def test_masks_of_a_smaller_threat_are_refused(scorer: ResidualScorer, images: T
     """Masks that a rule brings along must cover the threat, or they would certify another one."""
     small, large = (scorer.footprint.regions(parse_threat(patch, (16, 16))).maximal() for patch in ("1x1", "6x6"))
     for rule in (TwoMask, Masked):
-        with pytest.raises(UsageError, match="The threat is larger than the rule's masks: one of its footprints lies"):
+        with pytest.raises(UsageError, match="The threat is larger than the rule's masks: one of its regions lies"):
             Defense.build(scorer, rule(masks=small), "5x5", NAMES)
         kept = Defense.build(scorer, rule(masks=large), "5x5", NAMES)
         expected = bagcert.certify_scores(

@@ -194,7 +194,7 @@ def test_other_rows_are_kept_and_an_interrupted_join_goes_on(parts: list[Path], 
     assert files_of(whole) == before
     join_rows(parts, out)
     edit_lines(out, lambda line: line.update(label=(line["label"] + 1) % 10), image=3)
-    with pytest.raises(UsageError, match=r"joined.jsonl holds other rows of the same question\."):
+    with pytest.raises(UsageError, match=r"joined.jsonl holds other rows than these shards\."):
         join_rows(parts, out)
 
 

@@ -36,7 +36,7 @@ FINITE = "The scores contain NaN or infinity. Check the network's output."
 NUMBERS = "Scores must be a tensor or an array of numbers, but are {}. Convert them by np.array(scores, float)."
 PATCH = "The patch {} does not fit into an image of 6x6. Choose one from 1x1 to 6x6."
 LARGER = (
-    "The threat is larger than the rule's masks: one of its footprints lies inside no mask. "
+    "The threat is larger than the rule's masks: one of its regions lies inside no mask. "
     "Build the rule for this threat, as defense.against(patch) does."
 )
 DOUBT = "The flags in uncertain must be booleans of shape [2, 3, 6, 6], but are {}. Mark each vote."

@@ -243,7 +243,7 @@ def test_a_masking_rule_is_built_once_for_one_threat(rule: Rule) -> None:
     assert built.covers(small) and built.covers(large) and not built.covers(regions_of("3x3"))
     built.need_cover(small)
     with pytest.raises(
-        UsageError, match="The threat is larger than the rule's masks: one of its footprints lies inside no mask"
+        UsageError, match="The threat is larger than the rule's masks: one of its regions lies inside no mask"
     ):
         built.need_cover(regions_of("3x3"))
     assert not built.unbuilt().built

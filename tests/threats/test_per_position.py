@@ -19,7 +19,7 @@ from bagcert.threats.per_position import reshaped
 from bagcert.threats.probe import reached_outputs
 from bagcert.threats.seen import Seen
 from bagcert.threats.tracing import trace_footprint
-from bagcert.threats.ways_out import CHANNELS, CLASSIFY, EVALUATE, HIDE, NORMALIZE, REPLACE, SHAPE
+from bagcert.threats.ways_out import CHANNELS, CLASSIFY, COVER, EVALUATE, NORMALIZE, REPLACE, SHAPE
 from tests.threats.test_footprint import patch_pixels, rectangles
 
 SIZE = (6, 4)
@@ -248,8 +248,7 @@ SENTENCES = {  # as users read them
     EVALUATE: "Call network.eval() first.",
     CLASSIFY: "Drop it, and apply the classifier to every position: "
     "scores = classifier(features.permute(0, 2, 3, 1)).permute(0, 3, 1, 2).",
-    HIDE: "Only defenses that hide parts of the image take any network: derandomized smoothing and PatchCleanser "
-    "(docs/comparison.md).",
+    COVER: "Cover the whole network by masks instead: bagcert.cover takes any classifier (docs/your-network.md).",
     NORMALIZE: "Use nn.BatchNorm2d, or a norm over channels alone.",
     SHAPE: "Keep rows and columns as axes of their own, or make these two one axis, as in features.flatten(2).",
     CHANNELS: "Apply it to channels alone: move them to the end by features.permute(0, 2, 3, 1), "
@@ -269,21 +268,21 @@ WAYS: dict[str, tuple[nn.Module, str, str]] = {
     "attention": (
         Head(lambda net, x: F.scaled_dot_product_attention(*(x.flatten(2).mT,) * 3)),
         "scaled_dot_product_attention in layer 'the network itself' is attention, which mixes them. ",
-        HIDE,
+        COVER,
     ),
     "attention with dropout": (
         Head(lambda net, x: F.scaled_dot_product_attention(*(x.flatten(2).mT,) * 3, dropout_p=0.5)),
         "changes its result from call to call. ",
-        HIDE,
+        COVER,
     ),
     "multi-head attention": (
         Head(lambda net, x: net.attention(*(x.flatten(2).mT,) * 3)[0]),
         "MultiheadAttention in layer 'attention' is attention, which mixes them. ",
-        HIDE,
+        COVER,
     ),
-    "a class token": (Head(lambda net, x: torch.cat([x.flatten(2)] * 2, dim=2)), "cat in layer", HIDE[5:]),
+    "a class token": (Head(lambda net, x: torch.cat([x.flatten(2)] * 2, dim=2)), "cat in layer", COVER[5:]),
     "batch norm in training mode": (nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2)).train(), "'1'", EVALUATE),
-    "attention that is the whole network": (OwnAttention(nn.Identity()), "softmax in layer", HIDE),
+    "attention that is the whole network": (OwnAttention(nn.Identity()), "softmax in layer", COVER),
     "a layer inside attention": (nn.Sequential(OwnAttention(nn.Linear(24, 24))), "linear in layer '0.inner'", CHANNELS),
     "dropout of channels in training mode": (
         nn.Sequential(nn.Conv2d(3, 2, 3), nn.Dropout2d()).train(),
@@ -316,10 +315,10 @@ MIXING: dict[str, tuple[Form, str]] = {
     "max": (lambda net, x: x + x.max(), CLASSIFY),
     "mean": (lambda net, x: x.mean((2, 3)), CLASSIFY),
     "sum": (lambda net, x: x.sum((2, 3)), CLASSIFY),
-    "baddbmm": (lambda net, x: torch.baddbmm(net.maps[0, 0, 0, 0], x.flatten(2), x.flatten(2).mT), HIDE),
-    "bmm": (lambda net, x: torch.bmm(x.flatten(2), x.flatten(2).mT), HIDE),
-    "log_softmax": (lambda net, x: x.log_softmax(2), HIDE),
-    "softmax": (lambda net, x: x.softmax(2), HIDE),
+    "baddbmm": (lambda net, x: torch.baddbmm(net.maps[0, 0, 0, 0], x.flatten(2), x.flatten(2).mT), COVER),
+    "bmm": (lambda net, x: torch.bmm(x.flatten(2), x.flatten(2).mT), COVER),
+    "log_softmax": (lambda net, x: x.log_softmax(2), COVER),
+    "softmax": (lambda net, x: x.softmax(2), COVER),
     "group_norm": (lambda net, x: F.group_norm(x, 1), NORMALIZE),
     "instance_norm": (lambda net, x: F.instance_norm(x), NORMALIZE),
     "layer_norm": (lambda net, x: F.layer_norm(x, x.shape[1:]), NORMALIZE),
@@ -333,8 +332,8 @@ MIXING: dict[str, tuple[Form, str]] = {
     "tensordot": (lambda net, x: torch.tensordot(x.flatten(2), net.across.weight, dims=([2], [0])), CHANNELS),
     "cat": (
         lambda net, x: torch.cat([x, x], dim=2),
-        "Join channels alone. If this adds a class token: only defenses that hide parts of the image take any "
-        "network: derandomized smoothing and PatchCleanser (docs/comparison.md).",
+        "Join channels alone. If this adds a class token: cover the whole network by masks instead: bagcert.cover "
+        "takes any classifier (docs/your-network.md).",
     ),
     "pad": (
         lambda net, x: F.pad(x, (1, 1, 1, 1), mode="reflect"),
@@ -349,9 +348,7 @@ def test_each_operation_that_mixes_positions_has_its_way_out(operation: str) -> 
     form, way = MIXING[operation]
     with pytest.raises(UsageError) as refused:
         wrap(Head(form).eval(), SIZE)
-    assert re.search(
-        rf"but ({operation}) in layer .* mixes them, or is not known not to\. {re.escape(way)}$", str(refused.value)
-    )
+    assert re.search(rf"but ({operation}) in layer .* mixes them, or may do so\. {re.escape(way)}$", str(refused.value))
 
 
 def test_the_way_out_of_pooling_works() -> None:

@@ -46,7 +46,7 @@ def audit(
     batch = 0 if backend == "onnx" else defense.batch_size
     asked = Program(backend, device, dtype, compiled, batch=batch, tf32=tf32, cudnn=cudnn)
     if program != EXACT and asked != Program(device=device):
-        raise UsageError(f"The program {program} sets backend, dtype and all else by itself. Leave out either.")
+        raise UsageError(f"The program {program} sets backend, dtype and all else by itself. Leave out the others.")
     audited = asked if program == EXACT else defense.by(program).program
     with Console(stderr=True).status("auditing") as status:
         found = audit_program(defense, clean, audited, lambda name: status.update(f"auditing: {name} is done"))

@@ -36,7 +36,7 @@ def join_rows(paths: list[Path], out: Path, after_image: Callable[[int], None] =
     resume(out, header, batch)
     found = read_meta(out).rows_sha256
     if found not in (None, sha256(content)):
-        raise UsageError(f"{out} holds other rows of the same question. Choose another --out.")
+        raise UsageError(f"{out} holds other rows than these shards. Choose another --out.")
     if found is not None:
         return
     if scored:

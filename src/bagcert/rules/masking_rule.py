@@ -110,7 +110,7 @@ def needed_cover(regions: Regions, masks: Regions) -> Tensor | None:
     covers = covering(regions, masks)
     if regions.count > masks.count or not bool(covers.any(dim=1).all()):
         raise UsageError(
-            "The threat is larger than the rule's masks: one of its footprints lies inside no mask. "
+            "The threat is larger than the rule's masks: one of its regions lies inside no mask. "
             "Build the rule for this threat, as defense.against(patch) does."
         )
     return covers

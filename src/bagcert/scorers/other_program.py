@@ -65,7 +65,9 @@ def compiled(network: Scorer) -> Run:
         try:
             return fast(images)
         except Exception as error:
-            raise UsageError(f"torch.compile fails here ({first_line(error)}). Leave out --compile.") from error
+            raise UsageError(
+                f"torch.compile fails here ({first_line(error)}). Leave out --compile or --program fast."
+            ) from error
 
     return run
 

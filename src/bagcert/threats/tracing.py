@@ -14,7 +14,7 @@ from bagcert.threats.traced_network import Traced
 from bagcert.threats.ways_out import way_out
 
 MOST_IMAGES = 65_535
-MIXES = "mixes them, or is not known not to"
+MIXES = "mixes them, or may do so"
 ATTENDS = "is attention, which mixes them"
 
 
