@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from bagcert.cli.output import counted, show_card
-from bagcert.data import load_dataset
+from bagcert.defense import load
 from bagcert.program import find_device
+from bagcert.rows.header import fitting_dataset
 from bagcert.rows.shipping import ship as ship_run
-from bagcert.stored_models import card
 
 
 def ship(
@@ -20,7 +20,7 @@ def ship(
     data_dir: Annotated[Path | None, typer.Option(help="folder of the data sets")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N, to certify the test set on")] = "cpu",
 ) -> None:
-    dataset = load_dataset(card(run)["data"]["name"], data_dir)
+    dataset = fitting_dataset(None, load(run), data_dir)  # framed as in training
     with counted("certifying", len(dataset.split("test"))) as after_batch:
         facts = {"command": command, "beside": beside}
         done = ship_run(run, out, dataset, find_device(device), facts, after_batch)
