@@ -54,7 +54,7 @@ def test_joined_shards_are_the_rows_of_one_run(
         (["certify", "run", "--shard", "x"], "There is no shard 'x'."),
         (
             ["certify", "run", "--shard", "1/3", "--limit", "20"],
-            "20 images fill 2 batches of 16, too few for 3 shards.",
+            "20 images make 2 of the batches of 16 that shards consist of. Use at most 2 shards, not 3.",
         ),
         (["rows", "split", "a.jsonl", "--out", "b.jsonl"], "There is no 'rows split'. Write bagcert rows join PART..."),
         (["rows", "join", "a.jsonl", "--out", "b.jsonl"], "There is no file a.jsonl."),

@@ -155,7 +155,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "monotone by name": (
         {"rule": "monotone"},
-        "Rule 'monotone' needs an aggregator. Pass rule=Monotone(aggregate).",
+        "Rule 'monotone' needs an aggregator. In Python, pass rule=Monotone(aggregate).",
     ),
     "an aggregator of floats": (
         {"rule": Monotone(lambda maps: total(maps).float())},

@@ -14,9 +14,7 @@ from bagcert.errors import UsageError, first_line
 from bagcert.pictures import Framing
 from bagcert.program import PROGRAMS
 
-ModelArgument = Annotated[
-    str, typer.Argument(help="shipped model, folder written by `bagcert train`, or hf-hub:owner/name")
-]
+ModelArgument = Annotated[str, typer.Argument(help="shipped model, folder of a model or a run, or hf-hub:owner/name")]
 OwnNetwork = Annotated[
     str | None,
     typer.Option(

@@ -41,7 +41,8 @@ def cut(text: str, images: int, at_once: int) -> Shard:
     batches = -(-images // at_once)
     if of > batches:
         raise UsageError(
-            f"{images} images fill {batches} batches of {at_once}, too few for {of} shards. Use at most {batches}."
+            f"{images} images make {batches} of the batches of {at_once} that shards consist of. Use at most {batches} "
+            f"shard{'s' if batches > 1 else ''}, not {of}."
         )
     first, last = (place * batches // of * at_once for place in (number - 1, number))
     return Shard(number, of, range(first, min(last, images)), images)

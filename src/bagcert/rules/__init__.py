@@ -38,7 +38,7 @@ def find_rule(rule: str | Rule) -> Rule:
     kind = RULES[name]
     if kind.asks is not None:
         words, argument = kind.asks
-        raise UsageError(f"Rule '{name}' needs {words}. Pass rule={kind.__name__}({argument}).")
+        raise UsageError(f"Rule '{name}' needs {words}. In Python, pass rule={kind.__name__}({argument}).")
     if not colon:
         return kind()
     if not (above.isascii() and above.isdigit() and len(above) <= MOST_DIGITS):
