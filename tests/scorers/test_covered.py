@@ -194,7 +194,7 @@ def test_rectangles_prove_the_same_if_they_are_given() -> None:
         (IRREGULAR[:4], "2x1", "patch of 2x1 pixels at row 0, column 1, one of 1 placements of 2x1 that lie inside no"),
         (IRREGULAR, "2x2", "patch of 2x2 pixels at row 0, column 0, one of 2 placements of 2x2 that lie inside none"),
         (drawn("xx. xx."), drawn(".x. ..."), None),
-        (drawn("xx. xx."), drawn("..x ..."), "patch of 1x1 pixels at row 0, column 2, one of 1 placements of 1 regio"),
+        (drawn("xx. xx."), drawn("..x ..."), "patch of 1x1 pixels at row 0, column 2, one of 1 placements of 1 set"),
         (IRREGULAR.int(), "1x1", r"booleans of shape \[masks, 2, 3\], true where a mask hides, but are torch.int32"),
         (IRREGULAR[0], "1x1", r"but are torch.bool \[2, 3\]\. Stack one per mask"),
         (IRREGULAR[:0], "1x1", r"but are torch.bool \[0, 2, 3\]"),
