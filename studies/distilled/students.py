@@ -12,7 +12,8 @@ from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.tensors import Images, Labels
 from bagcert.threats import parse_threat
 from bagcert.training.losses import TwoMaskLoss
-from bagcert.training.optimizers import MuonConfig, set_rates
+from bagcert.training.optimizers import MuonConfig
+from bagcert.training.schedule import set_rates
 from studies.distilled.thinned import Thinned, thin_window
 from studies.taught.teachers import SCHEDULE, half_precision
 

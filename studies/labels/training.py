@@ -16,7 +16,8 @@ from bagcert.scorers.weights import CHECKPOINT, load_scorer, rounded, save_score
 from bagcert.stored_models import model_folder
 from bagcert.threats import parse_threat
 from bagcert.training.initial_weights import POSITIONS
-from bagcert.training.optimizers import MuonConfig, ScheduleConfig, set_rates
+from bagcert.training.optimizers import MuonConfig
+from bagcert.training.schedule import ScheduleConfig, set_rates
 from studies.labels.tasks import Task
 from studies.labels.tiles import SIDE, picture_size, training_pictures
 

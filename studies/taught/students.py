@@ -15,7 +15,8 @@ from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.tensors import Labels, Scores
 from bagcert.threats import parse_threat
 from bagcert.training.losses import TwoMaskLoss, greedy_mask
-from bagcert.training.optimizers import MuonConfig, set_rates
+from bagcert.training.optimizers import MuonConfig
+from bagcert.training.schedule import set_rates
 from studies.taught.teachers import SCHEDULE, half_precision
 
 TAUGHT = 0.5  # share of the teacher in the targets; the rest is the label

@@ -18,7 +18,8 @@ from bagcert.data import ArrayDataset, ArraySource, Augmentation
 from bagcert.data.base import derive_seed, training_positions
 from bagcert.pictures.framing import to_unit
 from bagcert.scorers.base import Normalize
-from bagcert.training.optimizers import MuonConfig, ScheduleConfig, set_rates
+from bagcert.training.optimizers import MuonConfig
+from bagcert.training.schedule import ScheduleConfig, set_rates
 
 FOLDS = 4
 HOLE = 8  # side of the square that is cut out of each training image, in pixels

@@ -16,7 +16,8 @@ from bagcert.scorers.base import NetworkConfig
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.scorers.weights import DEFAULT_NETWORK, NETWORKS, read_network
 from bagcert.training.losses import LOSSES, Loss, MarginLoss
-from bagcert.training.optimizers import OPTIMIZERS, AdamConfig, OptimizerConfig, ScheduleConfig
+from bagcert.training.optimizers import OPTIMIZERS, AdamConfig, OptimizerConfig
+from bagcert.training.schedule import ScheduleConfig
 
 
 @dataclass(frozen=True)

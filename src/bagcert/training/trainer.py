@@ -16,8 +16,8 @@ from bagcert.tensors import Images, Labels
 from bagcert.threats import parse_threat
 from bagcert.training.initial_weights import foreign_weights, freeze, take_weights
 from bagcert.training.losses import LOSSES, Loss
-from bagcert.training.optimizers import set_rates
 from bagcert.training.recipe import Recipe
+from bagcert.training.schedule import set_rates
 from bagcert.training.sync import share_norms
 
 
