@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from matplotlib.figure import Figure
 
-from bagcert.report.drawing import panels, percent_axis, picture
-from bagcert.report.figures import Point, certified, draw_lines
+from bagcert.report.drawing import Point, draw_lines, panels, percent_axis, picture
+from bagcert.report.patch_shapes import certified
 from bagcert.rows.certified import Rows
 from bagcert.rows.format import Evaluation
 from bagcert.scorers.residual import CIFAR_KERNELS

@@ -7,7 +7,6 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from bagcert.report.drawing import MARKERS, PALETTE, Picture, axes, picture
-from bagcert.report.figures import label
 from bagcert.report.inputs import Inputs
 from bagcert.rows.accuracy import wilson
 from bagcert.rows.attacked import AttackRows
@@ -21,7 +20,7 @@ def scatter_figure(inputs: Inputs) -> Picture | None:
     """Clean against certified accuracy of all models and rules, for the patch that most of them have."""
     patch = Counter(entry.patch for rows in inputs.certified.values() for entry in rows.results).most_common(1)[0][0]
     found = [
-        (label(inputs, model, entry.rule), rows.accuracies(entry))
+        (inputs.label(model, entry.rule), rows.accuracies(entry))
         for model, rows in inputs.certified.items()
         for entry in rows.results
         if entry.patch == patch

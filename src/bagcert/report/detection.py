@@ -4,8 +4,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bagcert.report.drawing import Picture, axes, percent_axis, picture
-from bagcert.report.figures import Point, draw_lines
+from bagcert.report.drawing import Picture, Point, axes, draw_lines, percent_axis, picture
 from bagcert.report.inputs import Inputs
 from bagcert.report.tables import Table, percent
 from bagcert.rows.accuracy import accuracies, share

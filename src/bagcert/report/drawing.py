@@ -1,4 +1,4 @@
-"""How figures look: inlined into the page with its colors, and as files on white."""
+"""How figures look, inlined into the page with its colors and as files on white; and what several of them draw."""
 
 import io
 import re
@@ -35,6 +35,7 @@ STYLE: dict[str, Any] = {
     "savefig.transparent": True,
 }
 Drawer = Callable[[], Figure]
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,17 @@ def panels(count: int, width: float = 7.4, height: float = 3.6) -> tuple[Figure,
     """An empty figure with axes side by side that share their vertical scale."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(1, count, sharey=True, squeeze=False)[0])
+
+
+def draw_lines(ax: Axes, lines: dict[str, list[Point]], ticks: dict[float, str], words: str) -> None:
+    """Each line by its name; earlier lines are wider, so that they show below later ones."""
+    for place, (name, points) in enumerate(lines.items()):
+        color, marker = PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
+        xs, ys = zip(*sorted(points), strict=True)
+        width, side = max(1.6, 3.0 - 0.6 * place), max(5.0, 8.0 - 1.2 * place)
+        ax.plot(xs, ys, color=color, marker=marker, linewidth=width, markersize=side, label=name, clip_on=False)
+    ax.set_xticks(list(ticks), list(ticks.values()))
+    ax.set_xlabel(words)
 
 
 def percent_axis(ax: Axes, words: str) -> None:

@@ -54,6 +54,13 @@ class Inputs:
                 return own
         return next(iter(rows.results))
 
+    def label(self, model: str, rule: str) -> str:
+        """The name of a line in a legend: model and rule, as far as they differ."""
+        if len(self.certified) == 1:
+            return rule
+        rules = {entry.rule for rows in self.certified.values() for entry in rows.results}
+        return model if len(rules) == 1 else f"{model}, {rule}"
+
     @property
     def classes(self) -> list[str]:
         return [str(name) for name in self.headers[0]["classes"]]

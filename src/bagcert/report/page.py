@@ -13,9 +13,9 @@ from bagcert.files import write_atomically
 from bagcert.report.comparisons import attack_figure, first_with_rivals, rival_figure, scatter_figure
 from bagcert.report.detection import alert_figure, alert_headline, alert_table
 from bagcert.report.drawing import Picture
-from bagcert.report.figures import aspect_figure, size_figure
 from bagcert.report.gallery import Gallery, make_gallery
 from bagcert.report.inputs import Inputs, read_inputs
+from bagcert.report.patch_shapes import aspect_figure, size_figure
 from bagcert.report.tables import Table, abstain_table, accuracy_table, attack_table, class_table
 from bagcert.rows.format import rows_name
 from bagcert.threats import parse_threat

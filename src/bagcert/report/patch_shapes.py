@@ -4,15 +4,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bagcert.report.drawing import MARKERS, PALETTE, Picture, axes, percent_axis, picture
+from bagcert.report.drawing import Picture, Point, axes, draw_lines, percent_axis, picture
 from bagcert.report.inputs import Inputs
 from bagcert.rows.certified import Rows
 from bagcert.rows.format import Evaluation
 
-Point = tuple[float, float]
 SAME_AREA = 1.05  # 24 and 25 pixels count as one area
 
 
@@ -28,13 +26,6 @@ def series(inputs: Inputs) -> Iterator[tuple[str, str, Rows, dict[tuple[int, int
         for rule in dict.fromkeys(entry.rule for entry in rows.results):
             found = {shape: entry for entry in rows.results if entry.rule == rule and (shape := shape_of(entry.patch))}
             yield model, rule, rows, found
-
-
-def label(inputs: Inputs, model: str, rule: str) -> str:
-    rules = {entry.rule for rows in inputs.certified.values() for entry in rows.results}
-    if len(inputs.certified) == 1:
-        return rule
-    return model if len(rules) == 1 else f"{model}, {rule}"
 
 
 def certified(rows: Rows, entry: Evaluation) -> float:
@@ -53,24 +44,13 @@ def lines_figure(lines: dict[str, list[Point]], ticks: dict[float, str], words: 
     return figure
 
 
-def draw_lines(ax: Axes, lines: dict[str, list[Point]], ticks: dict[float, str], words: str) -> None:
-    """Each line by its name; earlier lines are wider, so that they show below later ones."""
-    for place, (name, points) in enumerate(lines.items()):
-        color, marker = PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
-        xs, ys = zip(*sorted(points), strict=True)
-        width, side = max(1.6, 3.0 - 0.6 * place), max(5.0, 8.0 - 1.2 * place)
-        ax.plot(xs, ys, color=color, marker=marker, linewidth=width, markersize=side, label=name, clip_on=False)
-    ax.set_xticks(list(ticks), list(ticks.values()))
-    ax.set_xlabel(words)
-
-
 def size_figure(inputs: Inputs) -> Picture | None:
     """Certified accuracy against square patches (the paper's third figure)."""
     lines, sides = {}, set()
     for model, rule, rows, found in series(inputs):
         points = [(float(shape[0]), certified(rows, entry)) for shape, entry in found.items() if shape[0] == shape[1]]
         if len(points) > 1:
-            lines[label(inputs, model, rule)] = points
+            lines[inputs.label(model, rule)] = points
             sides |= {side for side, _ in points}
     if not lines:
         return None
@@ -92,7 +72,7 @@ def aspect_figure(inputs: Inputs) -> Picture | None:
     for model, rule, rows, found in series(inputs):
         here = {shape: entry for shape, entry in found.items() if area <= shape[0] * shape[1] <= SAME_AREA * area}
         if len(here) > 1:
-            lines[label(inputs, model, rule)] = [(w / h, certified(rows, entry)) for (h, w), entry in here.items()]
+            lines[inputs.label(model, rule)] = [(w / h, certified(rows, entry)) for (h, w), entry in here.items()]
             ticks |= {w / h: f"{h}×{w}" for h, w in here}
     if not lines:
         return None
