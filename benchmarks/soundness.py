@@ -31,8 +31,8 @@ from bagcert.data import load_dataset
 from bagcert.program import usual_device
 from bagcert.rules import find_rule, rules_for
 from bagcert.scorers.residual import ResidualScorer
-from benchmarks.million.command import Sitting, run
 from benchmarks.million.plan import SLICES
+from benchmarks.million.sitting import Sitting, run
 from studies.common.commands import call
 from studies.common.descents import attack_until
 from studies.common.results import BENCHMARKS, provenance, write_results

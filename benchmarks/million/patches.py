@@ -36,12 +36,14 @@ def pixels_at(corner: Tensor, size: Size) -> tuple[Tensor, Tensor]:
 
 
 def cut(images: Images, corner: Tensor, size: Size) -> Images:
+    """The pixels of each image at its corner, [n c h w]."""
     every = torch.arange(len(images), device=images.device)[:, None, None, None]
     channel = torch.arange(images.shape[1], device=images.device)[None, :, None, None]
     return images[every, channel, *pixels_at(corner, size)]
 
 
 def paint(images: Images, corner: Tensor, patch: Images) -> Images:
+    """Each image with its patch at its corner; the images themselves stay as they are."""
     every = torch.arange(len(images), device=images.device)[:, None, None, None]
     channel = torch.arange(images.shape[1], device=images.device)[None, :, None, None]
     whole = images.clone()
@@ -50,7 +52,7 @@ def paint(images: Images, corner: Tensor, patch: Images) -> Images:
 
 
 def choose(world: World, among: Tensor, count: int, weak: float, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Images and placements: this share at one of the weakest placements, the rest anywhere, some in a corner."""
+    """Images, and a placement of each: `weak` of them at one of the weakest, the rest anywhere, some in a corner."""
     candidates = among.nonzero().flatten().cpu()
     image = candidates[torch.randint(len(candidates), (count,), generator=draw)]
     placements = world.placements.regions.placements.cpu()
@@ -69,8 +71,8 @@ def choose(world: World, among: Tensor, count: int, weak: float, draw: torch.Gen
 def cheap(world: World, among: Tensor, count: int, won: Images, draw: torch.Generator) -> Painted:
     """Patches that cost nothing; `won` are those that changed the class of other images."""
     image, place = choose(world, among, count, 0.5, draw)
-    boxes = world.placements.regions.placements[place]
-    corner, size = boxes[:, :2], (int(boxes[0, 2]), int(boxes[0, 3]))
+    placements = world.placements.regions.placements[place]
+    corner, size = placements[:, :2], (int(placements[0, 2]), int(placements[0, 3]))
     images, device = world.seen.images, world.defense.device
     kinds = CONTENTS if len(won) else CONTENTS[:-1]
     kind = torch.randint(len(kinds), (count,), generator=draw)
@@ -96,8 +98,8 @@ def descents(world: World, among: Tensor, count: int, steps: int, draw: torch.Ge
     On a GPU the search runs in bfloat16.
     """
     image, place = choose(world, among, count, 0.75, draw)
-    boxes = world.placements.regions.placements[place]
-    corner, size = boxes[:, :2], (int(boxes[0, 2]), int(boxes[0, 3]))
+    placements = world.placements.regions.placements[place]
+    corner, size = placements[:, :2], (int(placements[0, 2]), int(placements[0, 3]))
     images = world.seen.images[image]
     noise = torch.rand(count, images.shape[1], *size, generator=draw).to(images.device)
     fresh = (torch.rand(count, generator=draw) < 0.5).to(images.device)

@@ -8,9 +8,10 @@ import torch
 
 import bagcert
 from bagcert.errors import UsageError
-from benchmarks.million import command, plan
-from benchmarks.million.command import Sitting, run, run_unit, stored
+from benchmarks.million import plan
+from benchmarks.million import sitting as sittings
 from benchmarks.million.plan import CHEAP, CONTROL, DESCENTS, SLICES, Unit, all_units
+from benchmarks.million.sitting import Sitting, run, run_unit, stored
 from benchmarks.million.world import World
 from tests.rows.digit_runs import save_digit_run
 
@@ -23,8 +24,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = {"test": [{"rule": "two-mask"}], "alerts": alerts, "weights_sha256": "of the run"}
     monkeypatch.setattr(plan, "PATCHES", ("2x2",))
     monkeypatch.setattr(plan, "ATTACKS", {"run": {DESCENTS: 30, CHEAP: 200}})
-    monkeypatch.setattr(command, "shipped_models", lambda: {"run": folder})
-    for module in (plan, command):
+    monkeypatch.setattr(sittings, "shipped_models", lambda: {"run": folder})
+    for module in (plan, sittings):
         monkeypatch.setattr(module, "card", lambda _: facts)
     for kind, count in {DESCENTS: 8, CHEAP: 40, CONTROL: 24}.items():
         monkeypatch.setitem(plan.EACH, kind, count)
@@ -65,12 +66,12 @@ def test_what_was_interrupted_goes_on_to_the_same_end(tmp_path: Path, monkeypatc
             raise KeyboardInterrupt
         return run_unit(each, unit)
 
-    monkeypatch.setattr(command, "run_unit", interrupted)
+    monkeypatch.setattr(sittings, "run_unit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(sitting(tmp_path / "parts"), range(SLICES), 60)
     (torn,) = (tmp_path / "parts").glob("units-*.jsonl")
     torn.write_text(torn.read_text(encoding="utf-8")[:-20], encoding="utf-8")
-    monkeypatch.setattr(command, "run_unit", run_unit)
+    monkeypatch.setattr(sittings, "run_unit", run_unit)
     for path in (tmp_path / "parts").glob("won-*"):  # they are made again
         path.unlink()
     for part in range(SLICES):
