@@ -35,6 +35,13 @@ def test_every_package_has_a_row() -> None:
     assert sorted(rows) == sorted(folders)
 
 
+def test_every_module_beside_the_packages_has_a_row() -> None:
+    table = PAGE.split("| folder | holds |")[1].split("\n\n")[0]
+    rows = re.findall(r"`([a-z_]+\.py)`", "\n".join(line.split("|")[1] for line in table.splitlines() if "|" in line))
+    modules = [path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")]
+    assert sorted(rows) == sorted(modules)
+
+
 def test_every_path_that_docs_name_is_there() -> None:
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
