@@ -48,7 +48,7 @@ class Defense:
     scorer: Scorer
     rule: Rule
     threat: Threat
-    regions: Regions  # the maximal footprints of the threat; if the rule has masks, they cover these
+    regions: Regions  # the maximal ones of the threat; if the rule has masks, they cover these
     classes: tuple[str, ...]
     batch_size: int = BATCH_SIZE
     card: Mapping[str, Any] = field(default_factory=dict)  # what is known about a saved network; empty for any other

@@ -96,7 +96,7 @@ def read_maps(
     footprint: Footprint | None,
     slack: int,
 ) -> tuple[IntegerScores, Regions]:
-    """Checked scores, and the maximal footprints of the threat on their grid."""
+    """Checked scores, and the maximal regions of the threat on their grid."""
     bounds = scores.bounds if isinstance(scores, IntegerScores) else None
     checked = checked_scores(scores, bounds, None, slack, footprint)
     network = find_footprint(checked.values, receptive_field, 1, None, footprint)

@@ -18,8 +18,6 @@ from bagcert.tensors import Images, Labels, Scores
 
 # Pixels of all windows run at once; on a GPU the gradients of the paper's network of width 768 then take about 16 GB.
 PIXELS_AT_ONCE = {"cpu": 2**13, "cuda": 2**16}
-
-
 MOST_PLACES = 2**12  # to choose from, if many reach the same scores
 LEADS_AT_ONCE = 2**25  # of classes at placements
 

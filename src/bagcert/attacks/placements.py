@@ -22,7 +22,7 @@ class Placements:
 
     @staticmethod
     def of(threat: Threat, footprint: Footprint, every: bool) -> "Placements":
-        """Every placement, or those with a maximal footprint: the proof is nowhere weaker than at one of them.
+        """Every placement, or those with a maximal region: the proof is nowhere weaker than at one of them.
 
         A patch at the border paints other pixels than the maximal one that reaches its outputs, so a full search has to
         try both.

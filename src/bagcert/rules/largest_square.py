@@ -11,7 +11,7 @@ from bagcert.threats import Footprint, RectangleThreat, Regions
 
 
 def squares(rule: Rule, footprint: Footprint, device: torch.device) -> Iterator[tuple[int, Regions]]:
-    """Every side from 1 on and the footprints of that square, as far as the rule covers them."""
+    """Every side from 1 on and the regions of that square, as far as the rule covers them."""
     for side in range(1, min(footprint.image_size) + 1):
         threat = RectangleThreat(footprint.image_size, ((side, side),))
         regions = footprint.regions(threat).maximal().to(device)

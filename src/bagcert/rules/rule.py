@@ -104,7 +104,7 @@ class Rule(ABC):
         """Refuse footprints that the rule does not cover."""
 
     def need_patches(self, regions: Regions) -> None:
-        """Refuse footprints of more patches at once than the rule can prove something about."""
+        """Refuse regions of more patches at once than the rule can prove something about."""
         count = max(regions.count, self.masks_for(regions).count)
         if count > self.patches:
             raise UsageError(

@@ -60,7 +60,7 @@ class Scorer(nn.Module, ABC):
         return (self,)
 
     def reach(self) -> dict[str, Any]:
-        """What makes the footprint, as numbers that rows keep (`stored_reach` reads them); {} if unknown."""
+        """What makes the footprint, as numbers that rows keep (`footprint_table` reads them); {} if unknown."""
         return {}
 
     def window_logits(self, windows: Images, pixels: Tensor) -> Tensor:

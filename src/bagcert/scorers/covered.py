@@ -70,7 +70,8 @@ class CoverScorer(DoubleMasking):
 
     Masked pixels take the color of the fill before the network sees them, so whatever the network does with the image,
     nothing of them is left. On a GPU convolutions may run by cuDNN, which a network of positions must not: here no
-    score has to stay in its place. TF32 stays off, since with it logits depend on the position in the batch."""
+    score has to stay in its place. TF32 stays off, since with it logits depend on the position in the batch.
+    """
 
     config: CoverConfig
     fill: Tensor
