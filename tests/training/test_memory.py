@@ -12,12 +12,12 @@ from bagcert.errors import UsageError
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.training import RunOptions, train
 from bagcert.training.losses import MarginLoss
-from bagcert.training.memory import Need, free_memory, measure, rounded_down
+from bagcert.training.memory import Demand, free_memory, measure, rounded_down
 from bagcert.training.recipe import Recipe, load_recipe, resolve
 from bagcert.training.trainer import Objective, Trainer
 from tests.training.conftest import pattern_recipe
 
-NEED = Need(fixed=1000, trained=100, evaluated=10)
+DEMAND = Demand(fixed=1000, trained=100, evaluated=10)
 RECIPE = load_recipe("folder-32", ["training.batch_size=500", "evaluation.batch_size=500"])
 
 
@@ -30,19 +30,19 @@ def with_settings(recipe: Recipe, message: str) -> Recipe:
 @pytest.mark.parametrize("free", [1300, 3000, 9999, 20_000])
 def test_what_an_error_names_fits(free: int, processes: int) -> None:
     with pytest.raises(UsageError, match=r"^This needs about .* GB, but .* GB are free\. Add --set ") as error:
-        NEED.check(replace(RECIPE, training=replace(RECIPE.training, batch_size=4000)), free, processes)
+        DEMAND.check(replace(RECIPE, training=replace(RECIPE.training, batch_size=4000)), free, processes)
     fitting = with_settings(RECIPE, str(error.value))
-    NEED.check(fitting, free, processes)
+    DEMAND.check(fitting, free, processes)
     assert fitting.training.batch_size % processes == 0
 
 
 def test_only_what_does_not_fit_is_named() -> None:
     with pytest.raises(UsageError) as error:
-        NEED.check(RECIPE, 10_000)
+        DEMAND.check(RECIPE, 10_000)
     assert "training.batch_size=81." in str(error.value) and "evaluation" not in str(error.value)
-    NEED.check(RECIPE, 51_000)
+    DEMAND.check(RECIPE, 51_000)
     with pytest.raises(UsageError, match=r"Not even two pictures fit: set a smaller data\.crop or network\.width"):
-        NEED.check(RECIPE, 1199)
+        DEMAND.check(RECIPE, 1199)
 
 
 @pytest.mark.parametrize(("number", "round_one"), [(1, 1), (10, 9), (90, 81), (1234, 1100), (99_999, 89_000)])
@@ -56,10 +56,10 @@ def test_a_step_keeps_what_its_layers_keep() -> None:
     dataset.channels, dataset.image_size, dataset.classes = 1, (6, 6), ("a", "b")
     config = ResidualConfig(classes=2, channels=1, width=4, kernels=(1,), paths=1, shake=False, step="logits")
     scorer = config.build((6, 6), (0.0,), (1.0,))
-    need = measure(Objective(scorer, MarginLoss()), scorer, dataset, torch.device("cpu"))
+    demand = measure(Objective(scorer, MarginLoss()), scorer, dataset, torch.device("cpu"))
     wide, narrow = 4 * 36 * 4, 36 * 4  # bytes per image of 4 features, of 1
     # Inputs of five convolutions (the block's input is its shortcut too), of three norms, results of ReLUs, the scores.
-    assert 8 * wide <= need.trained <= 8 * wide + 3 * wide + 40 * narrow
+    assert 8 * wide <= demand.trained <= 8 * wide + 3 * wide + 40 * narrow
     before = {name: value.clone() for name, value in scorer.state_dict().items()}
     measure(Objective(scorer, MarginLoss()), scorer, dataset, torch.device("cpu"))
     assert all(torch.equal(value, before[name]) for name, value in scorer.state_dict().items()), "nothing has changed"

@@ -165,11 +165,11 @@ def train(recipe: Recipe, options: RunOptions) -> None:
 def _check_memory(trainer: Trainer, dataset: Dataset) -> int:
     """Refuse what does not fit into memory; else, how much of it this process will take."""
     device, processes = trainer.world.device, trainer.world.size
-    need = measure(Objective(trainer.scorer, trainer.loss), trainer.scorer, dataset, device)
+    demand = measure(Objective(trainer.scorer, trainer.loss), trainer.scorer, dataset, device)
     free = free_memory(device)
     if free is not None:
-        need.check(trainer.recipe, free if device.type == "cuda" else free // processes, processes)
-    return used_memory(device) + need.total(trainer.recipe, processes)
+        demand.check(trainer.recipe, free if device.type == "cuda" else free // processes, processes)
+    return used_memory(device) + demand.total(trainer.recipe, processes)
 
 
 def _tell(told: str, needed: int, seconds: float, run: Run) -> None:

@@ -26,7 +26,7 @@ MACHINE, PROCESS, CONTAINER = Path("/proc/meminfo"), Path("/proc/self/status"), 
 
 
 @dataclass(frozen=True)
-class Need:
+class Demand:
     """Bytes on the device: in any case, per picture of a training step, and per picture that is certified at once."""
 
     fixed: int
@@ -76,7 +76,7 @@ def check_weights(recipe: Recipe, dataset: Dataset, free: int | None) -> None:
         )
 
 
-def measure(objective: nn.Module, scorer: Scorer, dataset: Dataset, device: torch.device) -> Need:
+def measure(objective: nn.Module, scorer: Scorer, dataset: Dataset, device: torch.device) -> Demand:
     """What a training step keeps, from one of two black pictures; `objective` is the loss of a batch as a module.
 
     Everything that is kept for the gradients grows with the number of pictures, except the weights themselves.
@@ -97,7 +97,7 @@ def measure(objective: nn.Module, scorer: Scorer, dataset: Dataset, device: torc
     largest = max([*kept.values(), images.nbytes]) // len(images)
     weights = bytes_of(scorer.parameters())
     maps = 4 * len(dataset.classes) * prod(scorer.footprint.grid)
-    return Need(
+    return Demand(
         fixed=COPIES * weights + resident_bytes(dataset) + FRAGMENTS,
         trained=sum(kept.values()) // len(images) + WORKING * largest,
         evaluated=EVALUATING * largest + SCORES * maps,
