@@ -243,7 +243,7 @@ def test_a_proof_that_does_not_follow_is_refused(write_entry: Callable[..., None
     path = enter(write_entry, tmp_path, perfect())
     edit_lines(path, lambda line: line.update(lead=line["lead"] + 1), image=3)
     entry = check_entry(path)
-    assert entry.level == REFUSED and "1 do not hold, first: 1x1 every-region: lead" in entry.why
+    assert entry.level == REFUSED and "Not all of it holds, first: 1x1 every-region: lead" in entry.why
 
 
 def test_the_command_ranks_levels_apart(

@@ -45,9 +45,10 @@ def leaderboard(
     networks = dict(named_network(text, {rows_name(path) for path in files}) for text in network or ())
     ours = Ours(data_dir, tuple(data or ()), networks, device)
     entries = [checked(path, reproduce, ours) for path in files]
-    typer.echo("\n" + tables(entries))
+    text = tables(entries)
+    typer.echo("\n" + text)
     if out is not None:
-        write_atomically(out, tables(entries).encode())
+        write_atomically(out, text.encode())
     if any(entry.level == REFUSED for entry in entries):
         raise typer.Exit(1)
 
@@ -65,6 +66,7 @@ def named_network(text: str, entries: set[str]) -> tuple[str, nn.Module]:
 
 
 def checked(path: Path, reproduce: bool, ours: Ours) -> Entry:
+    """Check an entry, and print its level."""
     with counted(path.name, stated_images(path) * (2 if reproduce else 1)) as after_image:
         entry = check_entry(path, reproduce, ours, after_image)
     typer.echo(f"{entry.name}: {entry.level}" + (f"; {entry.why}" if entry.why else ""))

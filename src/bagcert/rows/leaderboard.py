@@ -36,18 +36,9 @@ from bagcert.stored_models import card, shipped_models
 from bagcert.tensors import Images
 
 REFUSED, CHECKED, REPRODUCED = "refused", "arithmetic checked", "reproduced"
+NAMES = ("defense", "rule", "clean %", "certified %", "passes", "seconds per image", "device", "rows")
+HEAD = f"| {' | '.join(NAMES)} |\n|{'---|' * len(NAMES)}\n"
 Progress = Callable[[int], None]
-
-
-@dataclass(frozen=True)
-class Result:
-    """One evaluation of an entry, counted with our labels."""
-
-    patch: str
-    rule: str
-    clean: float
-    certified: float
-    cost: "Cost | None" = None  # if it was reproduced
 
 
 @dataclass(frozen=True)
@@ -64,6 +55,17 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Result:
+    """One evaluation of an entry, counted with our labels."""
+
+    patch: str
+    rule: str
+    clean: float
+    certified: float
+    cost: Cost | None = None  # if it was reproduced
+
+
+@dataclass(frozen=True)
 class Entry:
     """Rows that were checked; `why` says why they are on no higher level."""
 
@@ -74,6 +76,9 @@ class Entry:
     images: int = 0
     results: tuple[Result, ...] = ()
     rows_sha256: str = ""  # of the records, each of which names its scores by digest
+
+
+Line = tuple[Result, Entry]  # of a table
 
 
 def entry_files(folder: Path) -> list[Path]:
@@ -140,7 +145,10 @@ def check_entry(
         dataset = ours.find(meta)
         verdict = verify_rows(path, done)
         if verdict.problems:
-            raise UsageError(f"{len(verdict.problems)} do not hold, first: {verdict.problems[0].words}")
+            raise UsageError(
+                f"Not all of it holds, first: {verdict.problems[0].words}. List all {len(verdict.problems)} by "
+                f"bagcert verify {path}"
+            )
         records = list(read_records(path, meta))
         labels = own_labels(meta, dataset, records)
     except UsageError as error:
@@ -161,7 +169,9 @@ def own_labels(meta: Meta, dataset: Dataset, records: list[Record]) -> list[int]
     """The labels of our copy; an entry that has others was made of something else."""
     labels: list[int] = dataset.split("test").labels.tolist()
     if meta.images > len(labels):
-        raise UsageError(f"{meta.images} images, but {dataset.name} has {len(labels)} for tests")
+        raise UsageError(
+            f"The rows are of {meta.images} images, but {dataset.name} has {len(labels)} for tests. Certify those."
+        )
     wrong = [each.image for each in records if each.label != labels[each.image]]
     if wrong:
         raise UsageError(f"The label of image {wrong[0]} is not that of our copy of {dataset.name}.")
@@ -171,9 +181,9 @@ def own_labels(meta: Meta, dataset: Dataset, records: list[Record]) -> list[int]
 def count(entry: Evaluation, records: list[Record], labels: list[int], images: int) -> Result:
     """Accuracies with our labels; if the rule promises an alert, an alert is an error, and proven is detectable."""
     mine = [each for each in records if (each.patch, each.rule) == (entry.patch, entry.rule)]
-    alarm = detects(entry.rule)
-    right = [each for each in mine if each.predicted == labels[each.image] and not (alarm and each.alert)]
-    proven = sum(bool(each.detectable if alarm else each.certified) for each in right)
+    detection = detects(entry.rule)
+    right = [each for each in mine if each.predicted == labels[each.image] and not (detection and each.alert)]
+    proven = sum(bool(each.detectable if detection else each.certified) for each in right)
     return Result(entry.patch, entry.rule, len(right) / images, proven / images)
 
 
@@ -212,7 +222,7 @@ def computed_again(
     provers = provers_of(defense, meta.evaluations)
     own = [describe_scores(prover.defense.scorer) for prover in provers]
     if any(each[key] != meta.header.get(key) for each in own for key in ("scores", "footprint")):
-        raise UsageError("Bounds or footprint in the rows are not those of the network.")
+        raise UsageError("Bounds or footprint in the rows are not those of the network. Certify with this network.")
     said = {(each.image, each.patch, each.rule): promise(each) for each in records}
     other, costs = set[int](), tuple[Cost, ...]()
     for batch in dataset.split("test").between(0, meta.images).batches(batch_size(provers), defense.device):
@@ -237,6 +247,7 @@ def cost_of(defense: Defense, images: Images) -> Cost:
 
 
 def promise(record: Record) -> tuple[object, ...]:
+    """What must come out again: the answer, and what is said to hold for it."""
     return record.predicted, record.certified, record.alert, record.detectable
 
 
@@ -246,20 +257,16 @@ def tables(entries: list[Entry]) -> str:
     for level in (REPRODUCED, CHECKED):
         lines = [(result, entry) for entry in entries if entry.level == level for result in entry.results]
         for kind in sorted({kind_of(line) for line in lines}):
-            data, images, patch, alarm = kind
+            data, images, patch, detection = kind
             mine = sorted((line for line in lines if kind_of(line) == kind), key=lambda line: -line[0].certified)
-            promised = "this answer or an alert" if alarm else "this answer"
+            promised = "this answer or an alert" if detection else "this answer"
             title = f"### {level.capitalize()}: {data}, {patch}, {promised}, first {images:,} test images"
             parts.append(f"{title}\n\n{HEAD}" + "\n".join(map(row, mine)))
     return "\n\n".join(parts) + "\n"
 
 
-NAMES = ("defense", "rule", "clean %", "certified %", "passes", "seconds per image", "device", "rows")
-HEAD = f"| {' | '.join(NAMES)} |\n|{'---|' * len(NAMES)}\n"
-Line = tuple[Result, Entry]
-
-
 def kind_of(line: Line) -> tuple[str, int, str, bool]:
+    """Lines of one kind may be compared: they have data, images, patch and kind of promise in common."""
     result, entry = line
     return entry.data, entry.images, result.patch, detects(result.rule)
 
