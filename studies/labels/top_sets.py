@@ -22,6 +22,7 @@ from studies.labels.tasks import bits
 
 PATCHES = ("2x2", "5x5", "8x8", "10x10")
 BEST = (2, 3, 5)  # for k = 1 see the certificates of `two-mask`
+ATTACKED = 3  # the k whose sets are attacked
 BATCH = 200  # images that an interrupted call loses at most
 
 
@@ -91,18 +92,18 @@ def sets(defense: Defense, scores: IntegerScores, best: int) -> TopClasses:
     return TwoMask(defense.regions).certify_top(scores, best, defense.regions)
 
 
-def attack_top(defense: Defense, subject: Subject, count: int, steps: int, best: int = 3) -> dict[str, int]:
+def attack_top(defense: Defense, subject: Subject, count: int, steps: int) -> dict[str, int]:
     """Drive the label out of the set of the first images, where its lead over the k-th rival is least."""
-    tally = {"best": best, "attacked": 0, "proven": 0, "out": 0, "broken": 0}
+    tally = {"best": ATTACKED, "attacked": 0, "proven": 0, "out": 0, "broken": 0}
     for number, batch in enumerate(subject.source.batches(min(BATCH, count), subject.defense.device)):
         if tally["attacked"] >= count:
             break
         scores = defense.scores(batch.images)
-        before = sets(defense, scores, best)
+        before = sets(defense, scores, ATTACKED)
         out = torch.zeros_like(own(before.members, batch.labels))
-        goal, places = partial(mean_lead, labels=batch.labels, best=best), weakest(defense, scores, batch, best)
+        goal, places = partial(mean_lead, labels=batch.labels, best=ATTACKED), weakest(defense, scores, batch, ATTACKED)
         for images in descend(defense, batch.images, places, goal, steps, number):
-            out |= ~own(sets(defense, defense.scores(images), best).members, batch.labels)
+            out |= ~own(sets(defense, defense.scores(images), ATTACKED).members, batch.labels)
         inside, proven = own(before.members, batch.labels), own(before.proven, batch.labels)
         tally["attacked"] += int(inside.sum())
         tally["proven"] += int(proven.sum())

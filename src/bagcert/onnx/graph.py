@@ -76,21 +76,22 @@ class Graph:
         """Sums along axes."""
         return self.op("ReduceSum", value, np.array(axes), keepdims=0)
 
-    def least(self, value: Value, axis: int, keep: bool = False) -> Value:
-        return self._extreme("ArgMin", value, axis, keep)
+    def least(self, value: Value, axis: int) -> Value:
+        """The least entry along an axis, which is gone then."""
+        return self.op("Squeeze", self._extreme("ArgMin", value, axis), np.array([axis]))
 
-    def most(self, value: Value, axis: int, keep: bool = False) -> Value:
-        return self._extreme("ArgMax", value, axis, keep)
+    def most(self, value: Value, axis: int) -> Value:
+        """The largest entry along an axis, which stays with length 1."""
+        return self._extreme("ArgMax", value, axis)
 
-    def _extreme(self, kind: str, value: Value, axis: int, keep: bool) -> Value:
-        """The least or largest entry along an axis, by its place.
+    def _extreme(self, kind: str, value: Value, axis: int) -> Value:
+        """The least or largest entry along an axis, by its index; the axis stays with length 1.
 
         ReduceMin, ReduceMax, Min and Max of onnxruntime 1.31 are wrong for int64: of two numbers with the same upper 32
         bits they compare the lower ones as if these had a sign, so that 2**31 is less than 5.
         """
         place = self.op(kind, value, axis=axis, keepdims=1, select_last_index=0)
-        found = self.op("GatherElements", value, place, axis=axis)
-        return found if keep else self.op("Squeeze", found, np.array([axis]))
+        return self.op("GatherElements", value, place, axis=axis)
 
     def smaller(self, one: Value, other: Value) -> Value:
         return self.op("Where", one.below(other), one, other)

@@ -77,7 +77,7 @@ def every_union(graph: Graph, scores: ScoreValues, regions: Regions, classes: in
     own = graph.op("GatherND", scores.low, graph.wider(predicted, -1), batch_dims=1)  # b i j
     weights = graph.wider(own, 1) - scores.high + width  # b k i j
     heavy = sums.inside(graph.positive(weights), rank=4)  # b k n
-    others = graph.op("Mul", graph.most(heavy, -1, keep=True), regions.count - 1)
+    others = graph.op("Mul", graph.most(heavy, -1), regions.count - 1)
     left = graph.wider(sums.total(weights), -1) - heavy - others - all_taken
     itself = graph.wider(predicted, -1, -2).equals(np.arange(classes)[None, :, None])
     far = int(np.iinfo(graph.integer).max)
@@ -212,7 +212,7 @@ def least_lead(
     delta = delta + width if width else delta
     itself = graph.wider(predicted, 0, 1).equals(np.arange(classes)[:, None])
     leads = graph.op("Where", itself, int(np.iinfo(graph.integer).max), masks.outside(delta, rank=3))  # k n
-    heaviest = graph.most(masks.inside(graph.positive(delta), rank=3), -1, keep=True)
+    heaviest = graph.most(masks.inside(graph.positive(delta), rank=3), -1)
     under = graph.least(leads, 0)  # n: what each first mask leaves, without a second one
 
     rival = graph.wider(graph.first("ArgMin", graph.least(leads, 1), 0), 0)

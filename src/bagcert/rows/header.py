@@ -10,14 +10,11 @@ from bagcert.data.catalog import LOADERS
 from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.hub import is_on_hub
-from bagcert.program import Program
 from bagcert.scorers.base import Scorer
 
 
-def describe(
-    name: str, defense: Defense, dataset: Dataset, split: str, program: Program | None = None
-) -> dict[str, Any]:
-    """Model, data, network, and the program that computes the scores: the defense's own unless `program` is given."""
+def describe(name: str, defense: Defense, dataset: Dataset, split: str) -> dict[str, Any]:
+    """Model, data, network, and the program that computes the scores."""
     card = defense.card
     return {
         "kind": "certificates",
@@ -31,7 +28,7 @@ def describe(
         "classes": list(dataset.classes),
         **describe_scores(defense.scorer),
         "batch_size": defense.batch_size,
-        **(program or defense.program).describe(),
+        **defense.program.describe(),
     }
 
 

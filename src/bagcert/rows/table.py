@@ -17,7 +17,7 @@ NOWHERE = (-1, -1, -1, -1)  # in place of a placement that is not there
 Table = dict[str, Tensor]  # [images evaluations], of placements [images evaluations 4]; no texts
 
 
-def read_table(path: Path, kind: str, finished: bool = True, shard: bool = False) -> tuple[Meta, Table]:
+def read_table(path: Path, kind: str, finished: bool, shard: bool = False) -> tuple[Meta, Table]:
     """Every field but the texts; a file that lacks records or is not finished is refused, and one of a shard unless
     the caller knows what to do with it.
 

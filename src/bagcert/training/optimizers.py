@@ -56,17 +56,17 @@ class Muon(torch.optim.Optimizer):
         return buffer
 
 
-def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
-    """Move all singular values of the matrices [n rows columns] close to 1, by a quintic Newton-Schulz iteration.
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Move all singular values of matrices [n rows columns] close to 1, by five quintic Newton-Schulz iterations.
 
-    Its coefficients reach about [0.7, 1.2] fast, rather than exactly 1. On a GPU it runs in bf16, since the iteration
-    corrects its own rounding.
+    Their coefficients reach about [0.7, 1.2] fast, rather than exactly 1. On a GPU they run in bf16: each corrects the
+    rounding of those before.
     """
     work = matrices.bfloat16() if matrices.is_cuda else matrices
     tall = work.shape[1] > work.shape[2]
     work = work.mT if tall else work
     work = work / (work.norm(dim=(1, 2), keepdim=True) + 1e-7)  # singular values at most 1
-    for _ in range(steps):
+    for _ in range(5):
         gram = work @ work.mT
         work = 3.4445 * work + (-4.7750 * gram + 2.0315 * gram @ gram) @ work
     result: Tensor = work.mT if tall else work

@@ -19,7 +19,7 @@ from bagcert.rows.verify.painted import Masks, patches_at_once
 from bagcert.rows.verify.reach import NONE, Floats, Reach, blind_views, field_of, maps_of, maximal_reach
 
 
-def checker_for(header: dict[str, Any], patch: str, rule: str, masks: Masks = NONE) -> "Checker":
+def checker_for(header: dict[str, Any], patch: str, rule: str, masks: Masks) -> "Checker":
     """The checker of this evaluation; one rule is for scores of views, and takes no others."""
     known = [*CONDITIONS, *VIEW_CONDITIONS]
     name, colon, above = rule.partition(":")
