@@ -19,7 +19,7 @@ import torch
 import typer
 from torch import Tensor
 
-from bagcert.data import ArrayDataset, ArraySource, Augmentation, Batch, load_dataset
+from bagcert.data import ArrayDataset, Arrays, ArraySource, Augmentation, Batch, load_dataset
 from bagcert.data.base import derive_seed, training_positions
 from bagcert.errors import unknown_name
 from bagcert.program import FAST, device_name, find_program, usual_device, versions
@@ -31,7 +31,7 @@ from bagcert.scorers.weights import load_scorer, rounded, save_scorer
 from bagcert.stored_models import model_folder
 from bagcert.tensors import Images
 from bagcert.training.losses import TwoMaskLoss
-from studies.distilled.students import PATCH, Say, Student, mean_losses, rate_at
+from studies.distilled.students import PATCH, Say, Student, in_words, rate_at
 from studies.distilled.thinned import Thinned, phases
 from studies.taught.command import read_folder
 from studies.taught.teachers import half_precision
@@ -49,7 +49,7 @@ SIZES = {  # by receptive field; narrow until the last 3x3 convolution
 
 @dataclass(frozen=True)
 class Clock:
-    """When a training of at most so many steps and minutes is how far; without minutes, the steps alone tell."""
+    """How far a training is that takes at most so many steps and minutes; without minutes, the steps alone tell."""
 
     steps: int
     minutes: float | None
@@ -81,46 +81,50 @@ def distilled(
     """Train networks of two receptive fields on the score maps of a teacher."""
     if size not in SIZES:
         raise unknown_name("size", size, SIZES)
-    clock, device = Clock(steps, minutes, time.monotonic()), usual_device()
+    clock, device, seeds = Clock(steps, minutes, time.monotonic()), usual_device(), seeds or [0]
     dataset = load_dataset("cifar10", data_dir)
     assert isinstance(dataset, ArrayDataset)
-    positions = training_positions("train+validation" if final else "train", dataset.train.labels)
-    batch = 10 if size == "tiny" else BATCH
     others = read_folder(generated, dataset) if generated is not None else None
-    count = round(generated_share * batch) if others is not None else 0
-    sources = [(ArraySource(dataset.train, positions), batch - count)]
-    if others is not None:
-        sources.append((ArraySource(others), count))
+    sources = mixed(dataset, final, others, generated_share, 10 if size == "tiny" else BATCH)
     loss = TwoMaskLoss(smoothing=0.1, weight=masked)
     students = [
         Student.new(f"field-{field}-seed-{seed}", network(size, field), dataset, seed, loss, device, thinned)
-        for seed in seeds or [0]
+        for seed in seeds
         for field in fields or [7, 5]
     ]
     say = said_by(teacher, device, thinned) if share else None
     looks = phases(device) if thinned else [()]
-    taken = train(students, say, sources, clock, share, derive_seed(*(seeds or [0])), device, looks)
-    seconds = round(time.monotonic() - clock.begun, 1)
+    taken = train(students, say, sources, clock, share, derive_seed(*seeds), device, looks)
+    facts = {
+        "classes": list(dataset.classes),
+        "data": {"name": dataset.name, "digest": dataset.digest},
+        "patch": PATCH,
+        "rule": "two-mask",
+        "teacher": teacher,
+        "seeds": seeds,  # side by side
+        "steps": taken,
+        "share": share,
+        "masked": masked,
+        "thinned": thinned,
+        "final": final,
+        "seconds": round(time.monotonic() - clock.begun, 1),  # of all of them together
+        "generated_images": len(others.labels) if others is not None else 0,
+        "device": device_name(device),
+        "versions": versions(),
+    }
     for student in students:
-        facts = {
-            "classes": list(dataset.classes),
-            "data": {"name": dataset.name, "digest": dataset.digest},
-            "patch": PATCH,
-            "rule": "two-mask",
-            "teacher": teacher,
-            "seeds": seeds or [0],  # side by side
-            "steps": taken,
-            "share": share,
-            "masked": masked,
-            "thinned": thinned,
-            "final": final,
-            "seconds": seconds,  # of all of them together
-            "generated_images": len(others.labels) if others is not None else 0,
-            "device": device_name(device),
-            "versions": versions(),
-        }
         stored = rounded({name: value.cpu() for name, value in student.scorer.state_dict().items()})
         save_scorer(out / student.name, student.scorer.eval(), stored, facts)
+
+
+def mixed(
+    dataset: ArrayDataset, final: bool, generated: Arrays | None, share: float, batch: int
+) -> list[tuple[ArraySource, int]]:
+    """The sources of a batch, and how many of its images come from each: `share` of them are generated ones, if any."""
+    positions = training_positions("train+validation" if final else "train", dataset.train.labels)
+    count = round(share * batch) if generated is not None else 0
+    own = (ArraySource(dataset.train, positions), batch - count)
+    return [own] if generated is None else [own, (ArraySource(generated), count)]
 
 
 def network(size: str, field: int) -> ResidualConfig:
@@ -142,6 +146,7 @@ def said_by(teacher: str, device: torch.device, thinned: bool = False) -> Say:
 
 
 def thinly_said(scorer: BuiltScorer, device: torch.device) -> Say:
+    """The same at the positions of a phase alone, as the mean of all networks of an ensemble."""
     folded: Any = scorer.folded().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     members = [Thinned(member).eval() for member in (folded, *getattr(folded, "others", ()))]
     if device.type == "cuda":
@@ -174,7 +179,7 @@ def train(
     device: torch.device,
     looks: Sequence[tuple[Tensor, ...]],
 ) -> int:
-    """How many steps were taken; each looks at other positions, in turn."""
+    """Train all students on the same batches, and return the number of steps; they take the phases `looks` in turn."""
     streams = [stream(source, count, seed, device) for source, count in sources]
     step, told, progress, warm = 0, 0.0, 0.0, clock.begun
     while progress < 1:
@@ -190,5 +195,5 @@ def train(
         if progress >= min(1, told + 1 / LINES):
             told = progress
             took = time.monotonic() - clock.begun
-            typer.echo(f"step {step}  {progress:.0%}  {took:.0f} s  {mean_losses(students, losses)}", err=True)
+            typer.echo(f"step {step}  {progress:.0%}  {took:.0f} s  {in_words(students, losses)}", err=True)
     return step

@@ -43,6 +43,7 @@ class Student:
         device: torch.device,
         thinned: bool = False,
     ) -> "Student":
+        """With random weights, and with a loss against PATCH for its own footprint."""
         torch.manual_seed(derive_seed(seed, "weights"))
         scorer = config.build(dataset.image_size, dataset.mean, dataset.std)
         scorer.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -83,8 +84,8 @@ class Student:
 def map_loss(scores: Tensor, said: Tensor) -> Tensor:
     """How far the scores are from the teacher's, position by position, as a share of the variance of the latter.
 
-    Compared is by how much each class exceeds the mean of all, since only such differences decide. A student that sees
-    less than its teacher learns the mean of what the teacher says about all that looks the same to it.
+    We compare by how much each class exceeds the mean of all, since only such differences decide. A student that sees
+    less than its teacher learns the mean of what the teacher says about everything that looks the same to it.
     """
     wanted = centered(said)
     return (centered(scores) - wanted).square().mean() / wanted.square().mean()
@@ -99,5 +100,6 @@ def rate_at(progress: float) -> float:
     return SCHEDULE.factor(int(progress * FINE), FINE)
 
 
-def mean_losses(students: Sequence[Student], losses: Sequence[Tensor]) -> str:
+def in_words(students: Sequence[Student], losses: Sequence[Tensor]) -> str:
+    """The loss of each student, as a line of progress says it."""
     return "  ".join(f"{each.name} {loss.item():.4f}" for each, loss in zip(students, losses, strict=True))

@@ -1,8 +1,8 @@
-"""A network at every second row and column of its positions: what it is trained on there, it has everywhere.
+"""A network at every second row and column of its positions: what it learns there holds at all of them.
 
 After the last 3x3 convolution each layer sees one position at a time, and these layers are most of the arithmetic. At a
 quarter of the positions they cost a quarter of it, and so does that convolution. Neighboring positions see nearly the
-same pixels, so a step learns little less.
+same pixels, so a step teaches little less.
 """
 
 import torch
@@ -16,7 +16,7 @@ Phase = tuple[Tensor, Tensor]  # bool: whether the odd rows are meant, and the o
 
 
 def phases(device: torch.device) -> list[Phase]:
-    """All four, as tensors: a compiled network is the same for each."""
+    """All four, as tensors, so that a network is compiled once for all of them."""
     no, yes = (torch.tensor(value, device=device) for value in (False, True))
     return [(down, across) for down in (no, yes) for across in (no, yes)]
 

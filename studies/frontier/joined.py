@@ -11,7 +11,7 @@ from bagcert.scorers.weights import WEIGHTS, load_scorer, save_scorer
 
 SHARED = ("classes", "channels", "strides", "paths", "shake", "positions", "position_rank", "step")
 FACTS = ("classes", "data", "framing", "patch", "rule")  # of a card
-OWN = ("format", "weights_sha256", "scorer")  # of each card
+OWN = ("format", "weights_sha256", "scorer")  # what each card says of its own network, and a new one of its own
 
 
 def join_runs(runs: Sequence[Path], mirrored: bool, out: Path) -> None:
