@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bagcert.data import ArrayDataset, Arrays, ArraySource, Augmentation, Batch, load_dataset
 from bagcert.data.base import derive_seed, training_positions
-from bagcert.errors import unknown_name
+from bagcert.errors import UsageError, unknown_name
 from bagcert.program import FAST, device_name, find_program, usual_device, versions
 from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.ensemble import mean_of
@@ -81,6 +81,8 @@ def distilled(
     """Train networks of two receptive fields on the score maps of a teacher."""
     if size not in SIZES:
         raise unknown_name("size", size, SIZES)
+    if fields and not set(fields) <= KERNELS.keys():
+        raise UsageError(f"The value of --field must be 7 or 5, but is {fields}. Repeat --field for both.")
     clock, device, seeds = Clock(steps, minutes, time.monotonic()), usual_device(), seeds or [0]
     dataset = load_dataset("cifar10", data_dir)
     assert isinstance(dataset, ArrayDataset)

@@ -151,3 +151,5 @@ def test_runs_are_trained_and_loaded(
         assert scorer.scores(torch.rand(1, 3, 32, 32)).shape[1] == 10
     assert call(monkeypatch, distilled, str(second), "--size", "smal") == 2
     assert "Did you mean 'small'?" in capsys.readouterr().err
+    assert call(monkeypatch, distilled, str(second), "--field", "9") == 2
+    assert "--field must be 7 or 5, but is [9]" in capsys.readouterr().err
