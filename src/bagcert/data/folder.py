@@ -72,7 +72,10 @@ def list_images(folder: Path, classes: Sequence[str]) -> Listing:
     found = class_folders(folder)
     if found != tuple(classes):
         odd = sorted(set(found) ^ set(classes))[0]
-        raise UsageError(f"{folder} must have the {len(classes)} classes of train, but differs in '{odd}'.")
+        raise UsageError(
+            f"{folder} must have the {len(classes)} classes of train, but differs in '{odd}'. "
+            "Give both the same sub-folders."
+        )
     images: list[tuple[int, int, Path]] = []  # position within the class, class
     for label, name in enumerate(classes):
         members = sorted(path for path in (folder / name).rglob("*") if path.suffix.lower() in ENDINGS)

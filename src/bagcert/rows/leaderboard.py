@@ -109,11 +109,17 @@ class Ours:
         if named.get("name") in LOADERS:
             dataset = load_dataset(named["name"], self.data_dir)
             if named.get("digest") != dataset.digest:
-                raise UsageError(f"The rows are not of our copy of {dataset.name}, whose SHA-256 is {dataset.digest}.")
+                raise UsageError(
+                    f"The rows are not of our copy of {dataset.name}. "
+                    f"Certify the one whose SHA-256 is {dataset.digest}."
+                )
         else:
             dataset = self.find_folder(named)
         if meta.header.get("split") != "test" or meta.header.get("classes") != list(dataset.classes):
-            raise UsageError(f"The rows are not of the test images of {dataset.name}, with its classes in their order.")
+            raise UsageError(
+                f"The rows are not of the test images of {dataset.name}, with its classes in their order. "
+                "Certify those."
+            )
         return dataset
 
     def find_folder(self, named: dict[str, object]) -> Dataset:
@@ -174,7 +180,9 @@ def own_labels(meta: Meta, dataset: Dataset, records: list[Record]) -> list[int]
         )
     wrong = [each.image for each in records if each.label != labels[each.image]]
     if wrong:
-        raise UsageError(f"The label of image {wrong[0]} is not that of our copy of {dataset.name}.")
+        raise UsageError(
+            f"The label of image {wrong[0]} is not that of our copy of {dataset.name}. Take the labels of the data."
+        )
     return labels
 
 
@@ -202,7 +210,9 @@ def model_of(path: Path, meta: Meta, ours: Ours) -> Defense:
     device, network = ours.device or device_of(meta), ours.networks.get(rows_name(path))
     defense = load(beside if beside.is_dir() else shipped[0], device, network=network)
     if defense.card["weights_sha256"] != wanted:
-        raise UsageError(f"The weights in {beside.name} are not those that the rows name, {wanted[:12]}.")
+        raise UsageError(
+            f"The weights in {beside.name} are not those that the rows name, {wanted[:12]}. Put those there."
+        )
     programs = (defense.by(name) for name in PROGRAMS)
     return next((each for each in programs if str(each.program) == meta.header.get("arithmetic")), defense)
 
@@ -218,7 +228,7 @@ def computed_again(
 ) -> tuple[Cost, ...]:
     """What each evaluation takes; refused unless every answer and every proof is what the rows say."""
     if list(defense.classes) != list(dataset.classes):
-        raise UsageError(f"The model's classes are not those of {dataset.name}.")
+        raise UsageError(f"The model's classes are not those of {dataset.name}. Enter a model of these data.")
     provers = provers_of(defense, meta.evaluations)
     own = [describe_scores(prover.defense.scorer) for prover in provers]
     if any(each[key] != meta.header.get(key) for each in own for key in ("scores", "footprint")):
@@ -232,7 +242,8 @@ def computed_again(
         done(len(batch.labels))
     if other:
         raise UsageError(
-            f"{len(other)} of {meta.images} images come out otherwise on this machine, first {min(other)}."
+            f"{len(other)} of {meta.images} images come out otherwise on this machine, first {min(other)}. "
+            "Reproduce them on the device and by the versions that the rows name."
         )
     return costs
 
