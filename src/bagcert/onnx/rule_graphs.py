@@ -88,15 +88,29 @@ def every_union(graph: Graph, scores: ScoreValues, regions: Regions, classes: in
 def weakest_pair(graph: Graph, scores: ScoreValues, regions: Regions, classes: int, width: int = 0) -> RuleAnswers:
     """The plain argmax, and the least Σ (Δ + width) outside any two regions, image by image."""
     masks = RegionSums(graph, regions)
+    return image_by_image(
+        graph, scores, masks, classes, lambda values: graph.first("ArgMax", masks.total(values), 0), width
+    )
+
+
+def image_by_image(
+    graph: Graph,
+    scores: ScoreValues,
+    masks: RegionSums,
+    classes: int,
+    predict: Callable[[Value], Value],
+    width: int = 0,
+) -> RuleAnswers:
+    """The class that `predict` finds in scores [k i j], and its least Σ (Δ + width) outside any two masks."""
     guarded = scores.low is not scores.values
     stacks = [scores.values, scores.low, scores.high] if guarded else [scores.values]
 
     def run(maps: list[Value]) -> list[Value]:
         values, low, high = maps if guarded else maps * 3
-        predicted = graph.first("ArgMax", masks.total(values), 0)
+        predicted = predict(values)
         return [predicted, *least_lead(graph, masks, predicted, low, high, classes, width)]
 
-    shape = (classes, *regions.grid)
+    shape = (classes, *masks.regions.grid)
     return RuleAnswers(*graph.for_each(stacks, run, shape, (np.int64, graph.integer, np.int64)))
 
 
@@ -161,16 +175,7 @@ def weakest(graph: Graph, leads: Value, cells: int) -> tuple[Value, Value]:
 def two_mask(graph: Graph, scores: ScoreValues, regions: Regions, classes: int, bounds: tuple[int, int]) -> RuleAnswers:
     """The consistent class, and the least Σ Δ outside any two masks. No bound on the scores is used."""
     masks = RegionSums(graph, regions)
-    guarded = scores.low is not scores.values
-    stacks = [scores.values, scores.low, scores.high] if guarded else [scores.values]
-
-    def run(maps: list[Value]) -> list[Value]:
-        values, low, high = maps if guarded else maps * 3
-        predicted = consistent_class(graph, masks, values)
-        return [predicted, *least_lead(graph, masks, predicted, low, high, classes)]
-
-    shape = (classes, *regions.grid)
-    return RuleAnswers(*graph.for_each(stacks, run, shape, (np.int64, graph.integer, np.int64)))
+    return image_by_image(graph, scores, masks, classes, lambda values: consistent_class(graph, masks, values))
 
 
 def consistent_class(graph: Graph, masks: RegionSums, values: Value) -> Value:
