@@ -1,18 +1,19 @@
 """A small model behind the application, called without a network connection."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from bagcert.answers import Answer
 from bagcert.defense import Defense
 from bagcert.pictures import Pixels
 from bagcert.server.app import build_app
 from bagcert.server.limits import Limits
-from bagcert.server.model import Model
+from bagcert.server.model import Model, to_images
 from bagcert.server.samples import drawn_samples
 from tests.onnx.conftest import pictures, small_defense
 
@@ -24,6 +25,11 @@ LIMITS = Limits(body_bytes=2**20, files=24, pixels=2**18, side=2**10)
 def small_model(defense: Defense | None = None, backend: str = "torch") -> Model:
     served = defense or small_defense("logits", "two-mask")
     return Model("small", served, backend, INFO)
+
+
+def answers_of(model: Model, pictures: Sequence[Pixels]) -> list[Answer]:
+    """What the model says, asked directly, about pictures of the network's size."""
+    return model.defense.answers(model.scores(to_images(pictures)), [model.image_size] * len(pictures))
 
 
 def small_client(model: Model, limits: Limits = LIMITS, token: str | None = None) -> TestClient:

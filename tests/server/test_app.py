@@ -22,7 +22,7 @@ from bagcert.server.limits import Limits
 from bagcert.server.model import Model, to_images
 from bagcert.server.samples import drawn_samples
 from tests.onnx.conftest import NAMES, small_defense
-from tests.server.conftest import HERE, LIMITS, file_of, photos, small_client, small_model
+from tests.server.conftest import HERE, LIMITS, answers_of, file_of, photos, small_client, small_model
 
 
 def certify(client: TestClient, *files: bytes, **flags: bool | str) -> list[dict[str, Any]]:
@@ -36,7 +36,7 @@ def certify(client: TestClient, *files: bytes, **flags: bool | str) -> list[dict
 def test_answers_come_in_the_order_of_the_files(client: TestClient, model: Model) -> None:
     answers = certify(client, *[file_of(each) for each in photos()], scores=True)
     assert 0 < sum(answer["certified"] for answer in answers) < len(answers)
-    for answer, found in zip(answers, model.answer(photos()), strict=True):
+    for answer, found in zip(answers, answers_of(model, photos()), strict=True):
         assert (answer["class"], answer["name"]) == (found.predicted, NAMES[found.predicted])
         assert (answer["certified"], answer["square"], answer["lead"]) == (found.certified, found.square, found.lead)
         assert answer["rival"] == found.rival and found.second is not None
@@ -57,7 +57,7 @@ def test_answers_come_in_the_order_of_the_files(client: TestClient, model: Model
 
 def test_fail_safe_gives_no_class_without_a_proof(client: TestClient, model: Model) -> None:
     answers = certify(client, *[file_of(each) for each in photos()], fail_safe=True)
-    for answer, found in zip(answers, model.answer(photos()), strict=True):
+    for answer, found in zip(answers, answers_of(model, photos()), strict=True):
         given = (found.predicted, NAMES[found.predicted]) if found.certified else (None, None)
         assert (answer["class"], answer["name"]) == given
         assert answer["scores"] is None
@@ -86,7 +86,7 @@ def test_other_sizes_are_framed_and_proven_in_their_own_pixels(
     sent = large(photos()[-1], size)
     with small_client(model) as client:
         (answer,) = certify(client, file_of(sent), fail_safe=True)
-        (found,) = model.answer([framing.frame(Image.fromarray(sent))])
+        (found,) = answers_of(model, [framing.frame(Image.fromarray(sent))])
         assert found.certified and (answer["network"]["certified"], answer["lead"]) == (True, found.lead)
         assert answer["certified"] is answer["proven"] is (threat is not None)
         original = answer["original"]
@@ -107,7 +107,7 @@ def test_other_sizes_are_framed_and_proven_in_their_own_pixels(
 
 def test_an_unproven_answer_may_be_proven_against_the_size_that_is_asked_for() -> None:
     model = small_model(small_defense("logits", "two-mask").against("3x3"))
-    found = model.answer(photos())
+    found = answers_of(model, photos())
     with small_client(model) as client:
         for wanted, least in (("1x1", 1), ("3x3", 3), ("3x4", 4)):
             answers = certify(client, *[file_of(each) for each in photos()], fail_safe=wanted)
@@ -264,7 +264,7 @@ def test_a_grey_model_sees_grey() -> None:
     with TestClient(build_app(model, drawn_samples((8, 8), 1)), HERE) as client:
         answers = certify(client, file_of(color), file_of(grey), client.get("/v1/samples/3").content, scores=True)
         assert answers[0] == answers[1] and answers[2]["original"]["framed"] is False
-        (found,) = model.answer([grey[:, :, None]])
+        (found,) = answers_of(model, [grey[:, :, None]])
         assert answers[0]["scores"] == found.scores.tolist()
         attacked = client.post("/v1/attack?steps=2", files={"file": file_of(color)}).json()
         assert Image.open(io.BytesIO(base64.b64decode(attacked["picture"]))).mode == "L"
@@ -287,7 +287,7 @@ def test_an_attack_shows_its_patch_and_never_beats_a_proof(client: TestClient, m
             assert f"{place['height']}x{place['width']}" == patch
             assert np.array_equal(painted[~inside], clean[~inside])
             assert not np.array_equal(painted[inside], clean[inside])
-            (before,), (after,) = model.answer([clean]), model.answer([painted])
+            (before,), (after,) = answers_of(model, [clean]), answers_of(model, [painted])
             assert (found["clean"]["class"], found["attacked"]["class"]) == (before.predicted, after.predicted)
             assert found["changed"] is (before.predicted != after.predicted)
             assert found["proven"] is (before.square >= int(patch[0])) and not (found["proven"] and found["changed"])

@@ -10,7 +10,7 @@ from bagcert.errors import UsageError
 from bagcert.server.model import facing, to_images
 from bagcert.threats import parse_threat
 from tests.onnx.conftest import NAMES, small_defense
-from tests.server.conftest import photos, small_model
+from tests.server.conftest import answers_of, photos, small_model
 
 KINDS = [
     ("logits", "two-mask"),
@@ -31,7 +31,7 @@ def same(one: Answer, other: Answer) -> bool:
 @pytest.mark.parametrize(("step", "rule"), KINDS)
 def test_answers_are_those_of_the_defense(step: str, rule: str) -> None:
     defense = small_defense(step, rule)
-    served = small_model(defense).answer(photos())
+    served = answers_of(small_model(defense), photos())
     wanted = defense.certify(to_images(photos()))
     scores = defense.scores(to_images(photos())).values
     assert wanted.lead is not None and wanted.weakest_region is not None and wanted.weakest_class is not None
@@ -58,7 +58,7 @@ def test_squares_are_the_largest_under_the_same_masks(step: str, rule: str, patc
     wanted = certified_size(
         scores, rule=defense.rule, bounds=defense.scorer.step.bounds, footprint=defense.scorer.footprint
     ).clamp(max=defense.square)
-    found = model.answer(photos())
+    found = answers_of(model, photos())
     proven = torch.tensor([each.certified for each in found])
     # A masking rule's bound may hold for a rectangle and fail for a square inside it, which is still proven.
     wanted = torch.where(proven, torch.full_like(wanted, defense.square), wanted)
@@ -67,23 +67,23 @@ def test_squares_are_the_largest_under_the_same_masks(step: str, rule: str, patc
 
 def test_an_uncertified_answer_may_be_proven_against_smaller_squares() -> None:
     """The region of a single pixel lies inside several 3x3 masks, and one that never fails is enough."""
-    found = small_model(small_defense("logits", "two-mask").against("3x3")).answer(photos())
+    found = answers_of(small_model(small_defense("logits", "two-mask").against("3x3")), photos())
     assert {each.square for each in found} == {0, 1, 3}
     assert all(each.certified == (each.square == 3) for each in found)
 
 
 def test_batch_mates_change_nothing() -> None:
     model, pictures = small_model(), photos()
-    together = model.answer(pictures)
+    together = answers_of(model, pictures)
     for index in (0, 11, 23):
-        assert same(model.answer([pictures[index]])[0], together[index])
-        assert same(model.answer([pictures[5], pictures[index]])[1], together[index])
+        assert same(answers_of(model, [pictures[index]])[0], together[index])
+        assert same(answers_of(model, [pictures[5], pictures[index]])[1], together[index])
 
 
 @pytest.mark.slow
 def test_onnxruntime_scores_are_served_with_the_same_rule() -> None:
     model = small_model(backend="onnx")
-    for each, found in zip(photos(), model.answer(photos()), strict=True):
+    for each, found in zip(photos(), answers_of(model, photos()), strict=True):
         certificate = model.defense.certify_integers(model.scores(to_images([each])))
         assert certificate.lead is not None
         assert (found.predicted, found.lead) == (int(certificate.predicted), int(certificate.lead))
@@ -93,7 +93,7 @@ def test_onnxruntime_scores_are_served_with_the_same_rule() -> None:
 def test_a_program_is_served_as_it_certifies() -> None:
     model = small_model(small_defense("logits", "two-mask").by("fast"))
     assert str(model.program) == "torch, cpu, bfloat16, eager, channels_last, folded batch norm, batches of 16"
-    for each, found in zip(photos(), model.answer(photos()), strict=True):
+    for each, found in zip(photos(), answers_of(model, photos()), strict=True):
         assert found.lead == int(model.defense.certify(to_images([each])).lead)  # type: ignore[arg-type]
     smaller = facing(model.defense, parse_threat("2x2", model.image_size))
     assert torch.equal(smaller.scores(to_images(photos())).values, model.scores(to_images(photos())).values)

@@ -17,7 +17,7 @@ from bagcert.server.attacking import AttackJob, attack_picture, parse_patch
 from bagcert.server.limits import Limits
 from bagcert.server.model import Model, to_images
 from tests.onnx.conftest import NAMES
-from tests.server.conftest import INFO, photos, small_model
+from tests.server.conftest import INFO, answers_of, photos, small_model
 
 KINDS: dict[str, tuple[NetworkConfig, str]] = {
     "strided": (ResidualConfig(classes=3, width=4, kernels=(3, 1), strides=(2, 1), paths=1, shake=False), "two-mask"),
@@ -42,7 +42,7 @@ def test_answers_and_attacks(name: str) -> None:
     defense = built(name)
     model, pictures = small_model(defense), photos()[::4]
     wanted = defense.certify(to_images(pictures))
-    found = model.answer(pictures)
+    found = answers_of(model, pictures)
     assert [each.predicted for each in found] == wanted.predicted.tolist()
     assert [each.certified for each in found] == wanted.certified.tolist()
     for side in (1, 2):
@@ -52,7 +52,7 @@ def test_answers_and_attacks(name: str) -> None:
         result = attack_picture(model, job)
         assert result.placement[2:] == (side, side) and result.proven is bool(smaller[0])
         if result.proven:
-            assert model.answer([result.pixels])[0].predicted == found[0].predicted
+            assert answers_of(model, [result.pixels])[0].predicted == found[0].predicted
 
 
 def test_views_are_served_by_torch_only() -> None:

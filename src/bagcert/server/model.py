@@ -59,10 +59,6 @@ class Model:
         """An upright picture as the network's input."""
         return FramedPicture(self.defense.framing.frame(picture), (picture.height, picture.width))
 
-    def answer(self, pictures: Sequence[Pixels]) -> list[Answer]:
-        """What is proven about pictures of the network's size."""
-        return self.defense.answers(self.scores(to_images(pictures)), [self.image_size] * len(pictures))
-
 
 def facing(defense: Defense, threat: Threat) -> Defense:
     """The same network, rule and masks, certifying a smaller threat: `Defense.against` would make other masks."""

@@ -23,7 +23,7 @@ from bagcert.server.model import Model
 from bagcert.server.samples import Sample
 from bagcert.threats import RectangleThreat
 from bagcert.threats.threat import Placement
-from tests.server.conftest import photos, small_model
+from tests.server.conftest import answers_of, photos, small_model
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -66,7 +66,7 @@ class Served:
 
     @cached_property
     def found(self) -> list[Answer]:
-        return self.model.answer([sample.pixels for sample in self.samples])
+        return answers_of(self.model, [sample.pixels for sample in self.samples])
 
     @cached_property
     def names(self) -> list[str]:
@@ -87,7 +87,7 @@ class Served:
             if self.found[index].certified:
                 continue
             attacked = attack_picture(self.model, AttackJob(sample.pixels, threat, 40)).pixels
-            if self.model.answer([attacked])[0].predicted != self.found[index].predicted:
+            if answers_of(self.model, [attacked])[0].predicted != self.found[index].predicted:
                 return index
         raise AssertionError("No attack changes any of the samples.")
 
@@ -95,7 +95,7 @@ class Served:
         """What the model says about a sample with a solid patch."""
         pixels: Pixels = self.samples[index].pixels.copy()
         pixels[place.row : place.row + place.height, place.column : place.column + place.width] = color
-        return self.model.answer([pixels])[0]
+        return answers_of(self.model, [pixels])[0]
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def serving(model: Model, samples: list[Sample], token: str | None = None) -> It
 def small_samples(model: Model) -> list[Sample]:
     """Pictures from dark to bright, labeled with the model's own answers, except the last: its label is wrong."""
     pictures = photos(12)
-    found = model.answer(pictures)
+    found = answers_of(model, pictures)
     names = [model.defense.classes[each.predicted] for each in found]
     names[-1] = next(name for name in model.defense.classes if name != names[-1])
     return [Sample(pixels, name) for pixels, name in zip(pictures, names, strict=True)]

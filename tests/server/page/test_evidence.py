@@ -11,7 +11,7 @@ from bagcert.defense import Defense
 from bagcert.scorers.residual import ResidualConfig, ResidualScorer
 from bagcert.server.samples import drawn_samples
 from bagcert.threats.threat import Placement
-from tests.server.conftest import file_of, small_model
+from tests.server.conftest import answers_of, file_of, small_model
 from tests.server.page.conftest import Opener, Served, opening, serving
 from tests.server.page.looking import place_of, shown, shown_pixels, wait_for_patched
 
@@ -32,7 +32,7 @@ def test_every_fill_is_answered_as_painted(open_page: Opener, served: Served) ->
         inside = np.zeros((12, 12, 1), bool)
         inside[place.row : place.row + place.height, place.column : place.column + place.width] = True
         assert np.array_equal(np.where(inside, clean, pixels), clean)  # nothing beside the patch is touched
-        (found,) = served.model.answer([pixels])
+        (found,) = answers_of(served.model, [pixels])
         stayed = found.predicted == served.found[0].predicted
         expect(page.locator("#patched-class")).to_have_text(f"{'Still' if stayed else 'Now'} {served.name(found)}")
 
@@ -94,7 +94,7 @@ def test_a_grey_model_is_shown_grey(browser: "Browser", tmp_path: Path) -> None:
         color[3:5, 3:5] = (255, 212, 0)
         grey = np.asarray(Image.fromarray(color).convert("L"))
         assert np.array_equal(shown_pixels(page), np.repeat(grey[:, :, None], 3, axis=2))
-        expect(page.locator("#patched-class")).to_contain_text(served.name(model.answer([grey[:, :, None]])[0]))
+        expect(page.locator("#patched-class")).to_contain_text(served.name(answers_of(model, [grey[:, :, None]])[0]))
 
 
 def test_of_many_classes_the_first_are_listed(browser: "Browser") -> None:
