@@ -84,9 +84,9 @@ def pooling(node: fx.Node, sources: list[Seen]) -> Seen | None:
     footprint = sources[0].footprint.then(
         Layer(kernel, stride, both(options.get("dilation", 1)), both(options["padding"]))
     )
-    return (
-        over_grid(sources[0], footprint) if footprint.grid == tuple(node.meta["val"].shape[2:]) else None
-    )  # ceil_mode
+    if footprint.grid != tuple(node.meta["val"].shape[2:]):
+        return None  # ceil_mode
+    return over_grid(sources[0], footprint)
 
 
 def over_grid(source: Seen, footprint: Footprint) -> Seen | None:
