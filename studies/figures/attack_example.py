@@ -31,7 +31,7 @@ class Example(NamedTuple):
     attacked: Tensor
     label: int
     target: int
-    box: list[int]  # row, column, height, width of the patch
+    placement: list[int]  # row, column, height, width of the patch
 
 
 def attack_example(stock: Stock) -> Drawn:
@@ -57,14 +57,14 @@ def first_flip(defense: Defense, images: Tensor, labels: Tensor) -> Example | No
     for number in order[: min(TRIED, int(open_.sum()))].tolist():
         found: Attacked = defense.attack(images[[number]], labels[[number]])
         if int(found.attacked) != int(labels[number]):
-            box = found.placement[0].tolist()
-            return Example(number, images[number], found.images[0], int(labels[number]), int(found.attacked), box)
+            label, target, placement = int(labels[number]), int(found.attacked), found.placement[0].tolist()
+            return Example(number, images[number], found.images[0], label, target, placement)
     return None
 
 
 def draw_example(defense: Defense, example: Example) -> Picture:
     scores = defense.scores(torch.stack([example.clean, example.attacked])).values
-    reached = reach(defense.scorer.footprint, example.box)
+    reached = reach(defense.scorer.footprint, example.placement)
     kinds = (example.label, example.target)
 
     def draw() -> Figure:
@@ -80,7 +80,7 @@ def draw_example(defense: Defense, example: Example) -> Picture:
                 outline(ax, reached, "black")
                 ax.set_title(f"{count} votes for {defense.classes[label]}", fontsize=10, color=color)
             if place:
-                outline(line[0], example.box, RED)
+                outline(line[0], example.placement, RED)
         for ax in lines.flat:
             hide_ticks(ax)
         return figure

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from matplotlib.colors import to_hex
 
-from bagcert.pictures.panels import PLACES, draw_panels
+from bagcert.pictures.panels import COLORS, draw_panels
 from bagcert.threats import RegionThreat
 from tests.onnx.conftest import pictures, small_defense
 
@@ -14,8 +14,8 @@ def test_a_place_has_one_color_in_every_panel() -> None:
     places = [(0, 0, 2, 2), (5, 5, 2, 2)]
     figure = draw_panels(np.zeros((8, 8, 3), dtype=np.uint8), "picture", maps, places, [(0, 0, 1, 1), (2, 2, 1, 1)])
     for ax in figure.axes:
-        assert [to_hex(patch.get_edgecolor()) for patch in ax.patches] == list(PLACES)
-    assert len(figure.axes) == 3 and len(set(PLACES)) == 2
+        assert [to_hex(patch.get_edgecolor()) for patch in ax.patches] == list(COLORS)
+    assert len(figure.axes) == 3 and len(set(COLORS)) == 2
 
 
 def test_a_box_around_a_set_of_pixels_is_called_one() -> None:

@@ -160,7 +160,7 @@ def test_an_attack_is_shown_with_its_reach(tmp_path: Path, monkeypatch: pytest.M
     batch = next(iter(load_dataset("digits").split("test").batches(32, "cpu")))
     example = illustration.first_flip(defense, batch.images, batch.labels)
     assert example is not None and example.target != example.label
-    row, column, height, width = example.box
+    row, column, height, width = example.placement
     changed = (example.clean != example.attacked).any(dim=0)
     changed[row : row + height, column : column + width] = False
     assert not bool(changed.any()), "nothing but the patch differs"

@@ -96,17 +96,17 @@ def draw_image(number: int, rows: Rows, entry: Evaluation, scores: NDArray[Any],
     assert certificate.weakest_class is not None
     pixels = next(iter(source.batches(1, "cpu", start=number))).images[0].permute(1, 2, 0).numpy()
     predicted, rival = int(certificate.predicted[number]), int(certificate.weakest_class[number])
-    boxes = places(certificate, number)
+    found = placements(certificate, number)
     maps = [(f"predicted: {classes[predicted]}", scores[predicted]), (f"rival: {classes[rival]}", scores[rival])]
-    seen = [reach(read_footprint(rows.header["footprint"]), box) for box in boxes]
+    seen = [reach(read_footprint(rows.header["footprint"]), placement) for placement in found]
 
     def draw() -> Figure:
-        return draw_panels(pixels, classes[int(rows.labels[number])], maps, boxes, seen)
+        return draw_panels(pixels, classes[int(rows.labels[number])], maps, found, seen)
 
     return picture(f"image-{number}", f"Image {number}", "", draw)
 
 
-def places(certificate: Certificate, number: int) -> list[list[int]]:
+def placements(certificate: Certificate, number: int) -> list[list[int]]:
     """The worst placement, and the second one if the rule has pairs."""
     found = (certificate.weakest_region, certificate.second_region)
     return [region[number].tolist() for region in found if region is not None]
