@@ -1,4 +1,4 @@
-"""Training for a study: silent, only what is not done yet, and what the run logged."""
+"""Training for a study: silent, only what is not done yet, and what the run logged; and a schedule of its own loops."""
 
 import contextlib
 import io
@@ -11,6 +11,9 @@ import torch
 from bagcert.training.loop import RunOptions, train
 from bagcert.training.recipe import Recipe
 from bagcert.training.run import RunFolder
+from bagcert.training.schedule import ScheduleConfig
+
+SCHEDULE = ScheduleConfig(shape="linear", epochs=10, warmup_epochs=1)  # only the share of the warm-up counts
 
 
 def train_quietly(recipe: Recipe, options: RunOptions) -> None:

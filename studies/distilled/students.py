@@ -14,8 +14,9 @@ from bagcert.threats import parse_threat
 from bagcert.training.losses import TwoMaskLoss
 from bagcert.training.optimizers import MuonConfig
 from bagcert.training.schedule import set_rates
+from studies.common.training import SCHEDULE
 from studies.distilled.thinned import Thinned, thin_window
-from studies.taught.teachers import SCHEDULE, half_precision
+from studies.taught.teachers import half_precision
 
 PATCH = "5x5"
 FINE = 10**6  # parts of a training that have a learning rate of their own

@@ -17,13 +17,13 @@ from bagcert.stored_models import model_folder
 from bagcert.threats import parse_threat
 from bagcert.training.initial_weights import POSITIONS
 from bagcert.training.optimizers import MuonConfig
-from bagcert.training.schedule import ScheduleConfig, set_rates
+from bagcert.training.schedule import set_rates
+from studies.common.training import SCHEDULE
 from studies.labels.tasks import Task
 from studies.labels.tiles import SIDE, picture_size, training_pictures
 
 PATCH = "5x5"  # that training prepares for
 PARTS = 10_000  # of a schedule
-SCHEDULE = ScheduleConfig(shape="linear", epochs=10, warmup_epochs=1)  # only the share of the warm-up counts
 CHECKPOINT_SECONDS = 20.0
 
 Optimizers = list[torch.optim.Optimizer]

@@ -17,7 +17,8 @@ from bagcert.threats import parse_threat
 from bagcert.training.losses import TwoMaskLoss, greedy_mask
 from bagcert.training.optimizers import MuonConfig
 from bagcert.training.schedule import set_rates
-from studies.taught.teachers import SCHEDULE, half_precision
+from studies.common.training import SCHEDULE
+from studies.taught.teachers import half_precision
 
 TAUGHT = 0.5  # share of the teacher in the targets; the rest is the label
 SMOOTHING = 0.1  # of the labels

@@ -19,12 +19,12 @@ from bagcert.data.base import derive_seed, training_positions
 from bagcert.pictures.framing import to_unit
 from bagcert.scorers.base import Normalize
 from bagcert.training.optimizers import MuonConfig
-from bagcert.training.schedule import ScheduleConfig, set_rates
+from bagcert.training.schedule import set_rates
+from studies.common.training import SCHEDULE
 
 FOLDS = 4
 HOLE = 8  # side of the square that is cut out of each training image, in pixels
 SMOOTHING = 0.1
-SCHEDULE = ScheduleConfig(shape="linear", epochs=10, warmup_epochs=1)  # only the share of the warm-up counts
 
 
 @dataclass(frozen=True)
