@@ -52,7 +52,7 @@ class Masked(MaskingRule):
     threshold: Fraction | int | str = 0
     masks: Regions | None = None
     name: ClassVar[str] = "masked"
-    nested: ClassVar[bool] = False  # inside a smaller footprint less of a mask is the attacker's, so LB may be smaller
+    nested: ClassVar[bool] = False  # inside a smaller region less of a mask is the attacker's, so LB may be smaller
 
     def __post_init__(self) -> None:
         try:

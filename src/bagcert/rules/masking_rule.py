@@ -20,8 +20,7 @@ ROW_CELLS = {"cpu": 2**18, "cuda": 2**25}
 class MaskingRule(Rule):
     """A rule with masks: the maximal regions of the one threat that it is built for.
 
-    Until it is built, the footprints at hand are its masks. A threat is covered if each of its footprints lies inside
-    a mask.
+    Until it is built, the regions at hand are its masks. A threat is covered if each of its regions lies inside a mask.
     """
 
     masks: Regions | None

@@ -85,7 +85,7 @@ class Rule(ABC):
         return None
 
     def built_for(self, regions: Regions) -> "Rule":
-        """The rule with masks for these footprints; itself if it has no masks, or has some already."""
+        """The rule with masks for these regions; itself if it has no masks, or has some already."""
         return self
 
     def unbuilt(self) -> "Rule":
@@ -93,15 +93,15 @@ class Rule(ABC):
         return self
 
     def masks_for(self, regions: Regions) -> Regions:
-        """What the inference takes away when the threat has these footprints: its own masks, or the footprints."""
+        """What the inference takes away when the threat has these regions: its own masks, or the regions."""
         return regions
 
     def covers(self, regions: Regions) -> bool:
-        """Can it say anything of a threat with these footprints? A masking rule cannot beyond its masks."""
+        """Can it say anything of a threat with these regions? A masking rule cannot beyond its masks."""
         return True
 
     def need_cover(self, regions: Regions) -> None:  # noqa: B027 (without masks nothing has to be covered)
-        """Refuse footprints that the rule does not cover."""
+        """Refuse regions that the rule does not cover."""
 
     def need_patches(self, regions: Regions) -> None:
         """Refuse regions of more patches at once than the rule can prove something about."""
