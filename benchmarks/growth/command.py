@@ -22,6 +22,7 @@ from benchmarks.growth.fitting import Fit, fitted
 from benchmarks.growth.memory import peak_bytes
 from benchmarks.growth.stated import AXES, STATED, Formula
 from benchmarks.growth.subjects import Size, Subjects, counts
+from studies.common.commands import choose
 from studies.common.results import BENCHMARKS, provenance, write_results
 from studies.common.timing import times
 
@@ -125,17 +126,17 @@ def growth(
     out: Annotated[Path | None, typer.Option(help="the curves, as JSON")] = None,
 ) -> None:
     """Measure how cost grows; an exponent above the stated one is exit code 1."""
-    place = find_device(device, usual_device())
-    kind = place.type
+    found, wanted = find_device(device, usual_device()), choose("part", parts, STATED)
+    kind = found.type
     limit, wide = longest or LONGEST[kind], width or WIDTH[kind]
     out = out or BENCHMARKS / f"growth-{kind}.json"
     options = ["--device", kind, "--repeats", repeats, "--longest", f"{limit:g}", "--width", wide]
-    subjects, base = Subjects(place, wide), {axis: asdict(base_of(axis, kind)) for axis in AXES}
+    subjects, base = Subjects(found, wide), {axis: asdict(base_of(axis, kind)) for axis in AXES}
     with one_thread():
-        head = provenance("benchmarks.growth", options, place)
+        head = provenance("benchmarks.growth", options, found)
         stored = read_json(out) if out.is_file() else {}
         curves = stored["curves"] if {key: stored.get(key) for key in head} == head else {}
-        for name in parts or list(STATED):
+        for name in wanted:
             for axis in STATED[name].axes:
                 if axis not in curves.get(name, {}):
                     curve = measured(subjects, name, axis, repeats, limit)

@@ -3,7 +3,7 @@
 import ast
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,6 +47,16 @@ def listed(folder: Path) -> dict[str, str]:
     mains |= {path.stem: path for path in folder.glob("[!_]*.py")}
     docs = {name: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) for name, path in mains.items()}
     return {name: (docs[name] or "").partition("\n")[0] for name in sorted(docs)}
+
+
+def choose(noun: str, asked: Iterable[str] | None, known: Iterable[str]) -> list[str]:
+    """The names that were asked for, refused unless all of them are known; all known ones if none were."""
+    every = list(known)
+    chosen = list(asked or every)
+    for name in chosen:
+        if name not in every:
+            raise unknown_name(noun, name, every)
+    return chosen
 
 
 @contextmanager

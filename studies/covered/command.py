@@ -40,6 +40,7 @@ from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Evaluation
 from bagcert.rows.header import describe
 from bagcert.threats import Patch
+from studies.common.commands import choose
 from studies.common.results import RESULTS, provenance, write_results
 from studies.common.sharing import deadline_of, report
 from studies.common.subject import Subject
@@ -69,9 +70,9 @@ def run(
     work: Annotated[Path, typer.Option(help="models and rows that are not complete")] = Path("runs/covered"),
 ) -> None:
     """Certify, time and attack every network, patch and number of masks."""
-    deadline, left, jobs = deadline_of(minutes), [], 0
+    deadline, left, jobs, wanted = deadline_of(minutes), [], 0, choose("network", chosen, WEIGHTS)
     dataset = read_photographs(photographs)
-    for name in chosen or list(WEIGHTS):
+    for name in wanted:
         built: dict[int, Defense] = {}
         for patch, count in product(patches or list(PATCHES), masks or [6, 3]):
             jobs += 1
@@ -149,8 +150,8 @@ def times(
     work: Annotated[Path, typer.Option(help="models")] = Path("runs/covered"),
 ) -> None:
     """Time networks without certifying all photographs: for a CPU."""
-    dataset = read_photographs(photographs)
-    for name, count in product(chosen or list(WEIGHTS), masks or [6, 3]):
+    wanted, dataset = choose("network", chosen, WEIGHTS), read_photographs(photographs)
+    for name, count in product(wanted, masks or [6, 3]):
         defense = covered(name, count, dataset, work, "float32", False, at_once)
         for patch in patches or list(PATCHES):
             write_times(defense.against(patch), dataset, out / "covered", f"{name}-k{count}-{patch}", images)

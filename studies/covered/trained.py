@@ -19,7 +19,6 @@ import typer
 from torch import nn
 
 from bagcert.defense import Defense, load
-from bagcert.errors import unknown_name
 from bagcert.pictures import Framing
 from bagcert.program import usual_device
 from bagcert.rows.certified import Rows
@@ -29,6 +28,7 @@ from bagcert.scorers.base import OWN
 from bagcert.stored_models import card
 from bagcert.training.loop import RunOptions
 from bagcert.training.recipe import Recipe, load_recipe
+from studies.common.commands import choose
 from studies.common.results import RESULTS, provenance, write_results
 from studies.common.sharing import check_rehearsal, deadline_of, report, supervise
 from studies.common.subject import Subject
@@ -92,10 +92,7 @@ def train(
     """Fine-tune Lite0 without masks, under random masks and under the worst, and certify."""
     check_rehearsal(tiny, out)
     bench = Bench(photographs, out, work / "tiny" if tiny else work, side, each, tiny)
-    chosen, deadline = losses or list(LOSSES), deadline_of(minutes)
-    for loss in chosen:
-        if loss not in LOSSES:
-            raise unknown_name("run", loss, LOSSES)
+    chosen, deadline = choose("run", losses, LOSSES), deadline_of(minutes)
     supervise(carry_out, [[loss] for loss in chosen if not bench.is_done(loss)], bench, 1, deadline)
     report(len(chosen), [loss for loss in chosen if not bench.is_done(loss)])
 

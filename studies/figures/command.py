@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from bagcert.errors import unknown_name
 from bagcert.rows.prover import one_thread
+from studies.common.commands import choose
 from studies.common.results import RESULTS
 from studies.figures.catalog import FIGURES, write_figures
 from studies.figures.stored_results import Stock
@@ -19,11 +19,9 @@ def figures(
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept, for the attack")] = None,
 ) -> None:
     """Rebuild the paper's figures on the CPU; one whose rows are missing says how to make them."""
-    for name in only or []:
-        if name not in FIGURES:
-            raise unknown_name("figure", name, FIGURES)
+    chosen = choose("figure", only, FIGURES)
     with one_thread():
-        for name, drawn in write_figures(only or list(FIGURES), Stock(rows, data_dir), out):
+        for name, drawn in write_figures(chosen, Stock(rows, data_dir), out):
             typer.echo(f"{name}: {'not drawn' if drawn.picture is None else out / f'{name}.svg'}")
             for note in drawn.notes:
                 typer.echo(f"  {note}")

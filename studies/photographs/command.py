@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from studies.common.commands import choose
 from studies.common.results import RESULTS
 from studies.common.sharing import check_rehearsal, deadline_of, report, supervise
 from studies.photographs.runs import RUNS, Bench, carry_out
@@ -32,7 +33,7 @@ def run(
     """Train, certify, attack and rank the networks."""
     check_rehearsal(tiny, out)
     bench = Bench(photographs, out, work / "tiny" if tiny else work, each, tiny)
-    chosen = runs or list(RUNS)
+    chosen = choose("run", runs, RUNS)
     deadline = deadline_of(minutes)
     supervise(carry_out, [[name] for name in chosen if not bench.is_done(name)], bench, processes, deadline)
     left = [name for name in chosen if not bench.is_done(name)]

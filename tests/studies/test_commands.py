@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bagcert.errors import UsageError
-from studies.common.commands import dispatch, listed
+from studies.common.commands import choose, dispatch, listed
 from tests.studies.calling import call
 
 ROOT = Path(__file__).parents[2]
@@ -71,3 +71,10 @@ def test_studies_do_not_import_benchmarks() -> None:
     """Benchmarks use what studies share; the other way they would need each other."""
     for path in (ROOT / "studies").rglob("*.py"):
         assert "from benchmarks" not in path.read_text(encoding="utf-8"), path
+
+
+def test_only_known_names_are_chosen() -> None:
+    assert choose("run", None, ("one", "two")) == choose("run", [], ["one", "two"]) == ["one", "two"]
+    assert choose("run", ["two"], {"one": 1, "two": 2}) == ["two"]
+    with pytest.raises(UsageError, match=r"Unknown run 'tow'\. Did you mean 'two'\?"):
+        choose("run", ["one", "tow"], ["one", "two"])
