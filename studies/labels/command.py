@@ -17,14 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from bagcert.data import ArrayDataset, load_dataset
 from bagcert.defense import load
 from bagcert.errors import UsageError, unknown_name
 from bagcert.files import write_atomically
-from bagcert.program import EXACT
+from bagcert.program import EXACT, usual_device
 from bagcert.report.tables import percent
 from bagcert.scorers.weights import CONFIG
 from studies.common.commands import ProgramOption
@@ -94,7 +93,7 @@ def trial(
     dataset = load_dataset(data, data_dir)
     if not isinstance(dataset, ArrayDataset):
         raise UsageError(f"The tiles of {data} are not all of one size. Use cifar10.")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = usual_device()
     wanted, folder = TASKS[task](), run or Path("runs") / f"tiles-{task}"
     if not (folder / CONFIG).exists():
         train(wanted, dataset, Settings((narrow, wide), start_from, lr, batch, steps, seconds, seed), device, folder)

@@ -23,7 +23,7 @@ from bagcert.data.base import training_positions
 from bagcert.data.folder import list_images
 from bagcert.errors import UsageError
 from bagcert.files import pack_tensors, read_tensors, write_atomically
-from bagcert.program import device_name, versions
+from bagcert.program import device_name, usual_device, versions
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.scorers.weights import rounded, save_scorer
 from studies.taught.students import Part, train_student
@@ -51,7 +51,7 @@ def taught(
     chosen = fields or [7, 5]
     if not set(chosen) <= KERNELS.keys():
         raise UsageError(f"The value of --field must be 5, 7 or 9, but is {chosen}.")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = usual_device()
     dataset = load_dataset("cifar10", data_dir)
     assert isinstance(dataset, ArrayDataset)
     others = read_folder(generated, dataset) if generated is not None else None
