@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bagcert.errors import UsageError
 from bagcert.scorers.residual import Block, ResidualScorer
 from bagcert.tensors import Images, Scores
 
@@ -26,7 +27,8 @@ class Thinned(nn.Module):
 
     def __init__(self, scorer: ResidualScorer) -> None:
         super().__init__()
-        assert scorer.config.paths == 1 and set(scorer.config.block_strides) == {1} and scorer.complete >= 0
+        if getattr(scorer, "complete", -1) < 0 or scorer.config.paths > 1 or set(scorer.config.block_strides) != {1}:
+            raise UsageError("Only residual networks of one path and stride 1 can be thinned. Leave out --thinned.")
         self.scorer = scorer
 
     def forward(self, images: Images, down: Tensor, across: Tensor) -> Scores:

@@ -9,7 +9,9 @@ import torch
 from PIL import Image
 
 from bagcert.data import load_dataset
+from bagcert.errors import UsageError
 from bagcert.scorers.ensemble import EnsembleConfig
+from bagcert.scorers.mixed import MixedConfig
 from bagcert.scorers.weights import load_scorer, rounded, save_scorer
 from bagcert.tensors import Images
 from bagcert.training.losses import TwoMaskLoss
@@ -85,6 +87,13 @@ def test_a_thinned_network_has_the_scores_of_the_whole_one_at_its_positions(fiel
                 Thinned(scorer)(images, *at), whole[..., number // 2 :: 2, number % 2 :: 2], atol=1e-5
             )
     assert whole.std(dim=(2, 3)).min() > 0
+
+
+def test_what_cannot_be_thinned_is_refused() -> None:
+    paths, pair = replace(network("tiny", 5), paths=2), MixedConfig(width=((2,) * 3, (2,) * 2), kernels=((3, 1), (3,)))
+    for config in (paths, pair):
+        with pytest.raises(UsageError, match="Only residual networks of one path and stride 1 can be thinned"):
+            Thinned(config.build((32, 32), (0.0,), (1.0,)))  # type: ignore[arg-type]
 
 
 def test_a_thinned_window_has_what_is_left_of_it() -> None:
