@@ -13,10 +13,22 @@ import pytest
 import torch
 from PIL import Image
 
+from bagcert.data import Dataset, Source
 from bagcert.defense import Defense, load
+from bagcert.pictures import Framing
 from bagcert.rows import leaderboard
 from bagcert.rows.format import meta_path
-from bagcert.rows.leaderboard import CHECKED, REFUSED, REPRODUCED, Entry, Ours, check_entry
+from bagcert.rows.leaderboard import (
+    CHECKED,
+    REFUSED,
+    REPRODUCED,
+    Entry,
+    Ours,
+    Result,
+    check_entry,
+    data_in_words,
+    tables,
+)
 from bagcert.stored_models import card, shipped_models
 from studies.rivals.papers import PAPERS
 from tests.cli.calling import call
@@ -185,7 +197,7 @@ def test_pictures_are_those_of_our_own_folder(run: Path, tmp_path: Path, monkeyp
     ours, other = (shutil.copytree(source, tmp_path / name) for name in ("ours", "other"))
     shutil.rmtree(other / "val" / DIGITS.classes[9])
     entry = check_entry(rows, reproduce=True, ours=Ours(folders=(other, ours)))
-    assert (entry.level, entry.data, entry.images, entry.why) == (REPRODUCED, "ours", 10, "")
+    assert (entry.level, entry.data, entry.images, entry.why) == (REPRODUCED, "ours as 8x8 (crop 8, box)", 10, "")
     assert told(entry) == numbers(rows)
     assert "no data that everybody has" in check_entry(rows).why
     edit_meta(rows, lambda meta: meta["data"]["framing"].update(fit="squash"))
@@ -219,9 +231,40 @@ def test_a_network_that_is_not_ours_is_named_by_whoever_checks(
         assert "as in mine=my_networks:small" in capsys.readouterr().err
 
 
+def test_pictures_framed_otherwise_stand_in_another_table() -> None:
+    """Else whoever enlarges the pictures would lead: a patch of as many pixels is a smaller part of them."""
+    framed = {framing: data_in_words(Photographs(framing)) for framing in FRAMINGS}
+    assert framed[FRAMINGS[0]] == "photographs as 8x8 (crop 8, box)"
+    assert len(set(framed.values())) == len(FRAMINGS)
+    result = Result("1x1", "two-mask", 1.0, 1.0)
+    page = tables([Entry("one", CHECKED, data=data, images=1, results=(result,)) for data in framed.values()])
+    assert page.count("### ") == len(FRAMINGS)
+
+
+FRAMINGS = (
+    Framing((8, 8), 8, 1),
+    Framing((16, 16), 16, 1),
+    Framing((8, 8), 9, 1),
+    Framing((8, 8), 8, 1, "squash"),
+    Framing((8, 8), 8, 1, interpolation="bilinear"),
+)
+
+
+class Photographs(Dataset):
+    name = "folders/photographs"
+
+    def __init__(self, framing: Framing) -> None:
+        self.framing = framing
+
+    def split(self, name: str) -> Source:
+        raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
+        ({"footprint": {"image_size": [64, 64]}}, "The rows are of images of [64, 64], but those of digits have 8x8."),
+        ({"footprint": {}}, "The rows are of images of None, but those of digits have 8x8."),
         ({"data": {"name": "digits", "digest": "0" * 64}}, "not of our copy of digits"),
         ({"data": {"name": "/etc", "digest": "0"}}, "no data that everybody has"),
         ({"data": "digits"}, "The rows name no data"),

@@ -115,6 +115,10 @@ class Ours:
                 )
         else:
             dataset = self.find_folder(named)
+        claimed, size = meta.header.get("footprint", {}).get("image_size"), dataset.image_size
+        if claimed != list(size):  # else the same patch would be a smaller part of the image
+            have = f"{size[0]}x{size[1]}"
+            raise UsageError(f"The rows are of images of {claimed}, but those of {dataset.name} have {have}.")
         if meta.header.get("split") != "test" or meta.header.get("classes") != list(dataset.classes):
             raise UsageError(
                 f"The rows are not of the test images of {dataset.name}, with its classes in their order. "
@@ -160,7 +164,7 @@ def check_entry(
     except UsageError as error:
         return Entry(rows_name(path), REFUSED, str(error))
     results = tuple(count(entry, records, labels, meta.images) for entry in meta.evaluations)
-    about = (Path(dataset.name).name, meta.images, results, str(meta.rows_sha256))
+    about = (data_in_words(dataset), meta.images, results, str(meta.rows_sha256))
     if not reproduce:
         return Entry(rows_name(path), CHECKED, "nobody asked for a reproduction", *about)
     try:
@@ -169,6 +173,15 @@ def check_entry(
         return Entry(rows_name(path), CHECKED, str(error), *about)
     timed = tuple(replace(result, cost=cost) for result, cost in zip(results, costs, strict=True))
     return replace(Entry(rows_name(path), REPRODUCED, "", *about), results=timed)
+
+
+def data_in_words(dataset: Dataset) -> str:
+    """The name, and how pictures of any size became images: of a larger image a patch of 5x5 is a smaller part."""
+    framing, name = dataset.framing, Path(dataset.name).name
+    if framing is None:
+        return name
+    scaled = f"{framing.fit} {framing.resize}" if framing.fit == "crop" else framing.fit
+    return f"{name} as {framing.size[0]}x{framing.size[1]} ({scaled}, {framing.interpolation})"
 
 
 def own_labels(meta: Meta, dataset: Dataset, records: list[Record]) -> list[int]:
