@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from torch import nn
 
 import bagcert
 from bagcert.certify import certified_size
@@ -17,6 +18,7 @@ from bagcert.files import sha256
 from bagcert.rows import write
 from bagcert.rows.certified import read_rows, summary
 from bagcert.rows.format import Evaluation, meta_path, read_meta, read_records
+from bagcert.rows.header import describe
 from bagcert.rows.stored_scores import ScoreFiles, digest, read_chunk, scores_folder, store_scores
 from bagcert.rows.write import Plan, write_rows
 from bagcert.rules.certificate import TENSORS
@@ -71,6 +73,22 @@ def test_rows_of_another_model_are_not_overwritten(run: Path, tmp_path: Path) ->
         with pytest.raises(UsageError, match=rf"rows.jsonl holds rows that differ in {apart}\. Choose another --out\."):
             write_rows(path, defense, plan, TEST, facts)
     assert path.read_text() == content
+
+
+def test_networks_of_one_set_of_weights_do_not_share_rows(tmp_path: Path) -> None:
+    """The color of a mask is no weight, but another color is another network."""
+    network, path = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).eval(), tmp_path / "rows.jsonl"
+    found = []
+    for name, fill in (("gray", 0.5), ("white", 1.0)):
+        made = bagcert.cover(network, 8, DIGITS.classes, "1x1", masks=2, fill=(fill,), channels=1)
+        made.save(tmp_path / name)
+        found.append(bagcert.load(tmp_path / name, network=network))
+    gray, white = found
+    assert gray.card["weights_sha256"] == white.card["weights_sha256"]
+    plan = Plan([Evaluation("1x1", "unanimous")], 20)
+    write_rows(path, gray, plan, TEST, describe("run", gray, DIGITS, "test"))
+    with pytest.raises(UsageError, match=r"holds rows that differ in network\."):
+        write_rows(path, white, plan, TEST, describe("run", white, DIGITS, "test"))
 
 
 def test_scores_of_other_rows_are_not_overwritten(run: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def describe(name: str, defense: Defense, dataset: Dataset, split: str) -> dict[
         "kind": "certificates",
         "model": defense.name if is_on_hub(name) else name,  # of the Hub: with the commit
         "weights_sha256": card["weights_sha256"],
+        "network": card.get("scorer", {}).get("network"),  # the same weights may be those of another one
         "recipe": card.get("recipe"),
         "seed": card.get("seed"),
         "card": {"patch": card.get("patch"), "rule": card.get("rule")},
