@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
+import bagcert
 from bagcert.report.inputs import read_inputs
 from bagcert.report.page import apart, build, command, write_report
 from bagcert.report.tables import Table
 from bagcert.rows.accuracy import wilson
 from bagcert.rows.certified import Rows, read_rows
 from bagcert.rows.format import Evaluation
+from bagcert.rows.header import describe
+from bagcert.rows.write import Plan, write_rows
 from tests.report.report_rows import attack, certify
-from tests.rows.digit_runs import save_digit_run
+from tests.rows.digit_runs import DIGITS, save_digit_run
 from tests.rows.forging import lines_of, write_lines
 
 pytestmark = pytest.mark.slow
@@ -151,6 +154,16 @@ def test_commands_are_those_that_make_the_rows(report: tuple[Page, str, Path, li
         "bagcert attack runs/one --data digits --split test --patch 1x1 --rule two-mask --steps 7 --sweep "
         "--limit 10 --out a.jsonl"
     )
+
+
+@pytest.mark.parametrize("program", ["exact", "fast"])
+def test_the_page_names_the_program_of_the_proofs(tmp_path: Path, program: str) -> None:
+    defense = bagcert.load(save_digit_run(tmp_path / "run"), program=program)
+    path, plan = tmp_path / "rows.jsonl", Plan([Evaluation("1x1", "two-mask")], 20)
+    write_rows(path, defense, plan, DIGITS.split("test"), describe("run", defense, DIGITS, "test"))
+    found = build(read_inputs([path]), None)
+    assert str(defense.program) in dict(found.facts)["run"]
+    assert [" --program fast " in words for words in found.commands] == [program == "fast"]
 
 
 def test_no_command_writes_into_the_file_of_another() -> None:

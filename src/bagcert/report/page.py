@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined
 
 from bagcert.errors import UsageError, first_line
 from bagcert.files import write_atomically
+from bagcert.program import EXACT, PROGRAMS, find_program
 from bagcert.report.comparisons import attack_figure, first_with_rivals, rival_figure, scatter_figure
 from bagcert.report.detection import alert_figure, alert_headline, alert_table
 from bagcert.report.drawing import Picture
@@ -159,10 +160,18 @@ def command(header: dict[str, Any], name: str) -> str:
     for key, value in header.get("attack", {}).items():
         option = "--" + key.replace("_", "-")
         words += [option] if value is True else [] if value is False else [option, str(value)]
+    program = program_of(header)
+    words += [] if program == EXACT else ["--program", program]
     words += ["--limit", str(header["images"])] + (
         ["--scores"] if verb == "certify" and header.get("scores_stored") else []
     )
     return shlex.join([*words, "--out", f"{rows_name(Path(name))}.jsonl"])
+
+
+def program_of(header: dict[str, Any]) -> str:
+    """The name of the program that computed the scores; exact if none has these words."""
+    known = ((name, str(find_program(name, device))) for name, devices in PROGRAMS.items() for device in devices)
+    return next((name for name, words in known if words == header.get("arithmetic")), EXACT)
 
 
 def facts(inputs: Inputs) -> list[tuple[str, str]]:
@@ -176,7 +185,7 @@ def facts(inputs: Inputs) -> list[tuple[str, str]]:
         if "footprint" in header:
             parts.append("receptive field {}×{}".format(*header["footprint"]["receptive_field"]))
             parts.append("scores: {step}, unit {unit}".format(**header["scores"]))
-        parts += [header["device"]] if "device" in header else []
+        parts += [header[key] for key in ("arithmetic", "device") if key in header]
         parts += [f"{name} {version}" for name, version in header.get("versions", {}).items()]
         lines.append((model, ", ".join(parts)))
     return lines
