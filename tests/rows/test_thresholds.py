@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -95,6 +96,31 @@ def test_certify_chooses_on_the_validation_split_and_stores(
     store_threshold(run, Threshold("2x2", "detect", "2%", 3, "validation", 1))
     assert call(monkeypatch, *words, "--out", "again.jsonl") == 0
     assert set(read_rows(Path("again.jsonl")).results) == {Evaluation("2x2", "detect:3")}, "as the card says"
+
+
+def test_masks_from_a_file_have_thresholds_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside those of other patches, and known by what the file holds."""
+    monkeypatch.chdir(tmp_path)
+    run = save_digit_run(tmp_path / "run", "logits", bias=0.0)
+    for name, row in (("sign", 2), ("other", 3)):
+        np.save(f"{name}.npy", np.arange(64).reshape(1, 8, 8) // 8 == row)
+    words = ("--rule", "detect", "--false-alerts", "2%")
+    export = ("export", "run", *words, "--out", "a.onnx", "--masks")
+    assert call(monkeypatch, *export, "sign.npy") == 2
+    assert "Run `bagcert certify` with --masks FILE.npy --rule detect" in capsys.readouterr().err
+    both = ("--masks", "sign.npy", "--patch", "1x1", "--limit", "20", "--out", "rows.jsonl")
+    assert call(monkeypatch, "certify", "run", *words, *both) == 0
+    found = {each["patch"]: each["above"] for each in card(run)["alerts"]}
+    (sign,) = found.keys() - {"1x1"}
+    assert (
+        sign.startswith("masks:") and Evaluation(sign, f"detect:{found[sign]}") in read_rows(Path("rows.jsonl")).results
+    )
+    capsys.readouterr()
+    assert call(monkeypatch, *export, "sign.npy") == 0
+    assert f"detect:{found[sign]}" in capsys.readouterr().out
+    assert call(monkeypatch, *export, "other.npy") == 2
 
 
 def test_a_defense_takes_the_threshold_of_its_card(tmp_path: Path) -> None:

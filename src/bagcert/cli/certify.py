@@ -75,13 +75,16 @@ def certify(
         source = dataset.split(split)
         sets = [read_masks(path, defense.threat.image_size) for path in masks or []]
         patches = [*(patch or []), *map(str, sets)] or [str(defense.card["patch"])]
+        named = {str(threat): threat for threat in sets}
         evaluations = wanted(patches, rule or [str(defense.card["rule"])])
         if false_alerts is not None:
             unseen = partial(fitting_split, defense, data_dir)
-            evaluations = [settled(model, defense, entry, false_alerts, unseen) for entry in evaluations]
+            evaluations = [
+                settled(model, defense, entry, false_alerts, unseen, named.get(entry.patch)) for entry in evaluations
+            ]
         images = min(limit or len(source), len(source))
         part = None if shard is None else cut(shard, images, defense.batch_size)
-        plan = Plan(evaluations, images, scores, {str(threat): threat for threat in sets}, part)
+        plan = Plan(evaluations, images, scores, named, part)
         header = describe(model, defense, dataset, split)
         path = rows_path(out) if out is not None else usual_path({**header, **plan.header})
         quiet = not world.is_main

@@ -23,7 +23,9 @@ from bagcert.rules import IntegerScores, Rule, find_rule
 from bagcert.rules.alerts import least_lead
 from bagcert.scorers.weights import CONFIG
 from bagcert.stored_models import model_folder
-from bagcert.threats import parse_threat
+from bagcert.threats import Threat, parse_threat
+from bagcert.threats.masks_file import MASKS
+from bagcert.threats.threat import Size
 
 BATCH = 96  # images
 
@@ -72,9 +74,14 @@ def find_threshold(defense: Defense, rate: str) -> Threshold | None:
     wanted, size = read_rate(rate), defense.threat.image_size
     for found in (Threshold(**entry) for entry in defense.card.get("alerts", [])):
         fits = (found.rule, read_rate(found.false_alerts)) == (defense.rule.written, wanted)
-        if fits and str(parse_threat(found.patch, size)) == str(defense.threat):
+        if fits and str(defense.threat) in (found.patch, same_in_words(found.patch, size)):
             return found
     return None
+
+
+def same_in_words(patch: str, size: Size) -> str:
+    """The patch as its threat writes it; masks are named by a digest of what their file holds."""
+    return patch if patch.startswith(MASKS) else str(parse_threat(patch, size))
 
 
 def need_alerts(rule: Rule) -> None:
@@ -97,7 +104,8 @@ def at_rate(defense: Defense, rate: str) -> Defense:
     found = find_threshold(defense, rate)
     if found is None:
         patch, rule = defense.threat, defense.rule.written
-        first = f"Run `bagcert certify` with --patch '{patch}' --rule {rule} --false-alerts {rate} first."
+        named = "--masks FILE.npy" if str(patch).startswith(MASKS) else f"--patch '{patch}'"
+        first = f"Run `bagcert certify` with {named} --rule {rule} --false-alerts {rate} first."
         cure = first if cannot_choose(defense) is None else f"Give one, as in --rule {rule}:400."
         raise UsageError(f"The card has no threshold for {rate} false alerts, patch {patch} and rule {rule}. {cure}")
     return replace(defense, rule=defense.rule.alerting(found.above))  # with the very masks it has
@@ -109,11 +117,15 @@ def settled(
     entry: Evaluation,
     rate: str,
     validation: Callable[[], Source],
+    threat: Threat | None = None,
 ) -> Evaluation:
-    """The evaluation with the threshold for this rate: of the card, or chosen on the validation split for the card."""
+    """The evaluation with the threshold for this rate: of the card, or chosen on the validation split for the card.
+
+    The threat is what the evaluation's text says, unless that is one which comes from a file.
+    """
     wanted, rule = read_rate(rate), find_rule(entry.rule)
     need_alerts(rule)
-    facing = defense.against(entry.patch, rule)
+    facing = defense.against(threat or entry.patch, rule)
     found = find_threshold(facing, rate)
     if found is None:
         if (why := cannot_choose(defense)) is not None:

@@ -10,6 +10,7 @@ import torch
 from bagcert.errors import UsageError
 from bagcert.threats.threat import RegionThreat, Size
 
+MASKS = "masks:"  # before the digest of what a file holds
 NOT_NPY = (OSError, ValueError, EOFError, SyntaxError, TokenError, MemoryError)  # its header is a piece of Python
 
 
@@ -35,7 +36,7 @@ def read_masks(path: Path, image_size: Size) -> RegionThreat:
             f"The masks in {path} are for images of {masks.shape[1]}x{masks.shape[2]}, but these have "
             f"{image_size[0]}x{image_size[1]}. Make them for this image size."
         )
-    return RegionThreat(torch.from_numpy(masks.copy()), written=f"masks:{masks_digest(masks)}")
+    return RegionThreat(torch.from_numpy(masks.copy()), written=f"{MASKS}{masks_digest(masks)}")
 
 
 def masks_digest(masks: np.ndarray) -> str:
