@@ -155,6 +155,19 @@ def test_no_attack_goes_unnoticed_behind_given_masks(number: int, patch: str) ->
     assert 0 < int(certificate.detectable.sum()) < len(WORLD)
 
 
+def test_weights_that_come_with_other_masks_break_no_proof() -> None:
+    """Masks are stored as weights are; but the footprint is that of the masks which faced the threat."""
+    other = parse_threat("2x1", SIZE).pixels()
+    masks = parse_threat("1x2", SIZE).pixels()[[0, 1, 2, 3, 0, 1]]
+    defense = covered(1, "1x2", masks=masks)
+    defense.scorer.load_state_dict(covered(1, "2x1", masks=other[[0, 1, 2, 0, 1, 2]]).scorer.state_dict())
+    certificate = defense.certify(WORLD)
+    for others in attacked("1x2"):
+        changed = (certificate.predicted[others] != certificate.predicted[:, None]).any(dim=1)
+        assert not bool((changed & certificate.certified).any())
+    assert 0 < int(certificate.certified.sum()) < len(WORLD)
+
+
 def test_given_masks_by_the_definition() -> None:
     """Certified if around each placement some mask keeps the class with every second one; else not."""
     defense = covered(1, "1x2", masks=IRREGULAR)

@@ -101,7 +101,7 @@ class CoverScorer(DoubleMasking):
     def against(self, threat: Threat) -> Hidden:
         if not self.config.given:
             return super().against(threat)
-        hidden = HiddenSets(self.given.cpu())
+        hidden = HiddenSets(self.given.cpu().clone())  # else other weights would change them, but not the footprint
         hidden.need(threat)
         return hidden
 
