@@ -136,14 +136,15 @@ def test_the_largest_scores_above_a_threshold() -> None:
 
 def test_what_is_refused() -> None:
     maps = random_maps(830, 2, 3, (6, 6), (0, 1))
-    for thresholds in ([1, 2], 0.5, [[1, 2, 3]]):
+    for thresholds in ([1, 2], 0.5, [[1, 2, 3]], True):
         with pytest.raises(UsageError, match="for each of 3 labels"):
             bagcert.certify_labels(maps, thresholds, "1x1", 1)  # type: ignore[arg-type]
     with pytest.raises(UsageError) as several:
         bagcert.certify_labels(maps, 1, "2*1x1", 1)
     assert str(several.value) == "Labels are proven against one patch, not several at once. Give another threat."
-    with pytest.raises(UsageError, match="coarser fixed-point grid"):
-        bagcert.certify_labels(maps, 2**60, "1x1", 1)
+    for large in (2**60, torch.tensor(2**64 - 1, dtype=torch.uint64)):  # as int64 the latter would be -1
+        with pytest.raises(UsageError, match="coarser fixed-point grid"):
+            bagcert.certify_labels(maps, large, "1x1", 1)
     found = bagcert.certify_labels(maps, 1, "1x1", 1)
     for truth in (torch.zeros(2, 3), torch.zeros(3, dtype=torch.bool)):
         with pytest.raises(UsageError, match=r"booleans of shape \[2, 3\]"):

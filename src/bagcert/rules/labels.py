@@ -27,7 +27,7 @@ from torch import Tensor
 from bagcert.errors import UsageError
 from bagcert.rules.masking_rule import least_pairs
 from bagcert.rules.pairs import floors
-from bagcert.rules.scores import IntegerScores, extremes, fitting_type, outside
+from bagcert.rules.scores import IntegerScores, extremes, fitting_type, outside, to_integers
 from bagcert.rules.two_mask import TwoMask
 from bagcert.threats import Regions
 
@@ -73,7 +73,8 @@ class LabelCertificate:
 def certify_maps(scores: IntegerScores, thresholds: Tensor, regions: Regions) -> LabelCertificate:
     """The labels of images [b k i j], with a threshold for each label, int64 [k]."""
     classes = scores.values.shape[1]
-    if thresholds.shape not in ((), (classes,)) or thresholds.is_floating_point() or thresholds.is_complex():
+    whole = not (thresholds.is_floating_point() or thresholds.is_complex() or thresholds.dtype == torch.bool)
+    if thresholds.shape not in ((), (classes,)) or not whole:
         raise UsageError(
             f"Give one whole number as the threshold, or one for each of {classes} labels, but these are "
             f"{thresholds.dtype} {list(thresholds.shape)}. They are in score units, for one position."
@@ -93,7 +94,8 @@ def certify_maps(scores: IntegerScores, thresholds: Tensor, regions: Regions) ->
 
 def above_thresholds(scores: IntegerScores, thresholds: Tensor) -> IntegerScores:
     """The scores less their thresholds, in a type that holds all sums."""
-    shift = thresholds.to(scores.values.device, torch.int64).expand(scores.values.shape[1])[:, None, None]
+    whole = to_integers(thresholds.to(scores.values.device), None).long()
+    shift = whole.expand(scores.values.shape[1])[:, None, None]
     shifted = [each.long() - shift for each in (scores.values, scores.low, scores.high)]
     most = max(abs(bound) for each in shifted[1:] for bound in extremes(each))
     kind = fitting_type(scores.values.shape[2:].numel(), most, None, 0)
