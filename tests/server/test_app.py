@@ -342,6 +342,9 @@ def test_two_lengths_of_one_request_are_refused(client: TestClient) -> None:
 
 def test_the_model_says_what_its_proofs_mean(client: TestClient) -> None:
     about = client.get("/v1/model").json()
+    found = client.post("/v1/certify", files={"files": file_of(photos()[0])}).json()
+    for fact in ("rule", "threat", "arithmetic", "weights_sha256"):
+        assert found[fact] == about[fact], "a proof holds for these alone"
     assert (about["rule"], about["threat"], about["classes"]) == ("two-mask", "2x2", list(NAMES))
     assert about["arithmetic"] == "torch, cpu, float32, eager, channels_last, batches of 16"
     assert (about["height"], about["width"], about["grid"]) == (12, 12, [12, 12])

@@ -116,6 +116,7 @@ def certify_routes(service: Service) -> APIRouter:
             rule=model.defense.rule.written,
             threat=str(model.defense.threat),
             arithmetic=str(model.program),
+            weights_sha256=model.info["weights_sha256"],
             answers=[to_answer(each, scores, wanted) for each in found],
         )
 

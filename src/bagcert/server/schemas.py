@@ -86,6 +86,7 @@ class Certified(BaseModel):
     rule: str
     threat: str = Field(description="In the network's pixels; each answer says what that means in its picture's own")
     arithmetic: str = Field(description="The program that computed the scores; the proofs hold for it")
+    weights_sha256: str = Field(description="Of the network that computed them")
     answers: list[Answer]
 
 

@@ -111,17 +111,18 @@ def test_a_server_that_is_gone_is_reported(plain_page: "Page") -> None:
     expect(plain_page.get_by_role("alert")).to_be_hidden()
 
 
-def test_another_model_behind_the_same_address_is_noticed(open_page: Opener) -> None:
+@pytest.mark.parametrize("other", [{"threat": "3x3"}, {"arithmetic": "another"}, {"weights_sha256": "1" * 64}])
+def test_another_model_behind_the_same_address_is_noticed(open_page: Opener, other: dict[str, str]) -> None:
     page = open_page()
 
     def answer_by_another(route: "Route") -> None:
         told = route.fetch().json()
-        route.fulfill(json=told | {"threat": "3x3"})
+        route.fulfill(json=told | other)
 
     page.route("**/v1/certify*", answer_by_another)
     page.get_by_role("button", name="Put a patch on it").click()
     expect(page.get_by_role("alert")).to_have_text(
-        "The server has switched to another model, rule or patch. Please reload this page."
+        "The server has switched to another model, program, rule or patch. Please reload this page."
     )
     expect(page.locator("#patched .tag")).to_be_empty()
 

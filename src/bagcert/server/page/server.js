@@ -2,6 +2,9 @@
 
 const TRIES = 4; // while the server is busy
 
+/** What a proof holds for: that of a clean picture says nothing about answers by another program or other weights. */
+const HOLDS_FOR = ["rule", "threat", "arithmetic", "weights_sha256"];
+
 const PRINTABLE = /^[\x20-\x7e]*$/; // what a header may carry
 let token = null;
 
@@ -34,7 +37,7 @@ export async function certify(blobs, model) {
   for (const blob of blobs) form.append("files", blob, "picture");
   try {
     const found = await (await ask("v1/certify?scores=true", { method: "POST", body: form })).json();
-    if (found.model === model.name && found.rule === model.rule && found.threat === model.threat) {
+    if (found.model === model.name && HOLDS_FOR.every((fact) => found[fact] === model[fact])) {
       return found.answers.map((answer) => ({ ...answer, ...answer.network })); // the page shows what the network sees
     }
   } catch (error) {
@@ -42,7 +45,7 @@ export async function certify(blobs, model) {
     const half = Math.ceil(blobs.length / 2); // too much for one request
     return [...(await certify(blobs.slice(0, half), model)), ...(await certify(blobs.slice(half), model))];
   }
-  throw new RequestError(0, "The server has switched to another model, rule or patch. Please reload this page.");
+  throw new RequestError(0, "The server has switched to another model, program, rule or patch. Please reload this page.");
 }
 
 /** What the network sees of a picture, as a file. */
