@@ -468,6 +468,15 @@ def test_headers_that_ask_for_much_are_refused(patch: str, footprint: dict[str, 
         maximal_reach(footprint, patch)
 
 
+@pytest.mark.parametrize("patch", ["2x2,9x9", "9x1|2x2", "disk:9,2x2", "2x2,5x1@upper", "area:99,1x1", "2*1x1,9x9"])
+def test_a_patch_of_several_that_fits_nowhere_is_refused(patch: str) -> None:
+    """Else rows would claim a proof against it, and only the others be tried."""
+    with pytest.raises(UsageError, match=r"in the rows fits nowhere into 8x8 pixels"):
+        maximal_reach({"image_size": [8, 8], "grid": [8, 8], "layers": []}, patch)
+    with pytest.raises(UsageError):
+        parse_threat(patch, (8, 8))
+
+
 @pytest.mark.parametrize("patch", ["0x5", "5x0", "0", "area:0", "disk:0", "2x2,0x1", "0*2x2", "0of2x2"])
 def test_a_patch_without_pixels_proves_nothing(patch: str) -> None:
     with pytest.raises(UsageError, match=r"in the rows has no pixels|The rows are about no patch at all"):

@@ -58,20 +58,23 @@ def patches_at_once(patch: str) -> tuple[int, str]:
 
 
 def placements(patch: str, height: int, width: int, masks: Masks) -> list[Painted]:
-    """Every placement of one patch: of parts joined by ',' or '|' each in turn."""
+    """Every placement of one patch: of parts joined by ',' or '|' each in turn, refused unless each fits somewhere."""
     found, room = list[Painted](), Room()
     for part in re.split(r"[,|](?![^(]*\))", patches_at_once(patch)[1].replace(" ", "")):
         shape, at, area = part.partition("@")
         if at and area not in ("upper", "lower", "left", "right", "center"):
             raise UsageError(f"Cannot read the area '{area}' of the patch '{patch}' in the rows. Certify again.")
+        before = len(found)
         for each in anywhere(shape, height, width, masks):
             if not shape.startswith("masks:") and not (each.rows and each.columns):
                 raise UsageError(f"The patch '{patch}' in the rows has no pixels. Certify again.")
             if not at or each.lies_in(area, height, width):
                 room.take(each.size)
                 found.append(each)
-    if not found:
-        raise UsageError(f"The patch '{patch}' in the rows fits nowhere into {height}x{width} pixels. Certify again.")
+        if len(found) == before:
+            raise UsageError(
+                f"The patch '{part}' in the rows fits nowhere into {height}x{width} pixels. Certify again."
+            )
     return found
 
 
