@@ -20,7 +20,7 @@ from bagcert.rows.format import Evaluation, read_meta
 from bagcert.rows.header import describe
 from bagcert.rows.stored_scores import read_chunk, store_scores
 from bagcert.rows.verify import check
-from bagcert.rows.verify.check import verify_rows
+from bagcert.rows.verify.check import checker_for, verify_rows
 from bagcert.rows.verify.painted import read_mask_files, rectangles
 from bagcert.rows.verify.reach import blind_views, maximal_reach
 from bagcert.rows.write import Plan, write_rows
@@ -466,6 +466,30 @@ WIDE = {"image_size": [4096, 4096], "grid": [4096, 4096]}
 def test_headers_that_ask_for_much_are_refused(patch: str, footprint: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="The patch in the rows has too many placements to be verified"):
         maximal_reach(footprint, patch)
+
+
+@pytest.mark.parametrize(
+    "bounds", [[0, 2**60], [0, 2**62], [-(2**63), 0], [1, 0], [1, 1], [0, 0.5], [0, float("inf")], [float("nan"), 1]]
+)
+def test_bounds_with_which_sums_are_not_exact_are_refused(bounds: list[Any]) -> None:
+    """A width of 2**60 times a region of 16 scores is 0 in 64 bits: the patch would seem to change nothing."""
+    scores = np.zeros((3, 8, 8))
+    scores[1, :, :4] = 1
+    header: dict[str, Any] = {
+        "footprint": {"image_size": [8, 8], "grid": [8, 8], "layers": []},
+        "scores": {"bounds": [0, 1]},
+    }
+    assert checker_for(header, "4x4", "every-region").finding(scores, 1).lead == 0
+    with pytest.raises(UsageError, match="The bounds of the scores in the rows must be two whole numbers in -17592186"):
+        checker_for({**header, "scores": {"bounds": bounds}}, "4x4", "every-region")
+
+
+def test_masked_knows_no_scores_below_zero() -> None:
+    """Its proof needs that a mask which holds the patch takes at least what the patch adds."""
+    header = {"footprint": {"image_size": [8, 8], "grid": [8, 8], "layers": []}, "scores": {"bounds": [-1, 1]}}
+    assert checker_for(header, "4x4", "two-mask")
+    with pytest.raises(UsageError, match="Rule 'masked' in the rows knows no scores below 0, but they start at -1"):
+        checker_for(header, "4x4", "masked")
 
 
 @pytest.mark.parametrize("patch", ["2x2,9x9", "9x1|2x2", "disk:9,2x2", "2x2,5x1@upper", "area:99,1x1", "2*1x1,9x9"])

@@ -1,5 +1,6 @@
 """Re-check a rows file from its stored scores: rows, digests, bounds, every certificate, every accuracy."""
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from bagcert.rows.stored_scores import ScoreFiles, digest
 from bagcert.rows.verify.conditions import CONDITIONS, VIEW_CONDITIONS, Finding, covered, with_alerts
 from bagcert.rows.verify.painted import Masks, patches_at_once
 from bagcert.rows.verify.reach import NONE, Floats, Reach, blind_views, field_of, maps_of, maximal_reach
+
+REMEDY = "Make it again with bagcert certify --scores."
 
 
 def checker_for(header: dict[str, Any], patch: str, rule: str, masks: Masks) -> "Checker":
@@ -38,6 +41,18 @@ def checker_for(header: dict[str, Any], patch: str, rule: str, masks: Masks) -> 
     return ViewChecker(header, patch, rule, masks) if views else RegionChecker(header, patch, rule, masks)
 
 
+def exact_bounds(header: dict[str, Any]) -> tuple[int, int]:
+    """The bounds of the scores, with which every sum stays exact: beyond 2**63 it would begin again below 0."""
+    low, high = header["scores"]["bounds"]
+    most = 2**50 // math.prod(header["footprint"]["grid"])
+    if not (type(low) is type(high) is int and -most <= low < high <= most):
+        raise UsageError(
+            f"The bounds of the scores in the rows must be two whole numbers in -{most}..{most}, lowest first, but are "
+            f"{low!r:.40} and {high!r:.40}. {REMEDY}"
+        )
+    return low, high
+
+
 class Checker(ABC):
     """One patch and one rule."""
 
@@ -45,7 +60,7 @@ class Checker(ABC):
 
     def __init__(self, header: dict[str, Any], patch: str, rule: str) -> None:
         self.patch, self.rule, self.footprint = patch, rule, header["footprint"]
-        self.low, self.high = header["scores"]["bounds"]
+        self.low, self.high = exact_bounds(header)
 
     def problems(self, scores: Floats, record: Record) -> list[str]:
         """What does not hold; nothing if all does."""
@@ -85,6 +100,10 @@ class RegionChecker(Checker):
         super().__init__(header, patch, rule)
         name, colon, above = rule.partition(":")
         self._condition = CONDITIONS[name]
+        if self.low < 0 and not self._condition.signed:
+            raise UsageError(
+                f"Rule '{rule}' in the rows knows no scores below 0, but they start at {self.low}. {REMEDY}"
+            )
         self.detects = self._condition.detects
         self._above = int(above) if colon else 0 if self.detects else None
         self._reach = maximal_reach(self.footprint, patch, masks)
@@ -134,9 +153,6 @@ class ViewChecker(Checker):
     def square_holds(self, scores: Floats, claimed: int, side: int, finding: Finding) -> bool:
         fits = side <= min(self.footprint["image_size"])
         return fits and self.find(scores, claimed, f"{side}x{side}").lead > 0
-
-
-REMEDY = "Make it again with bagcert certify --scores."
 
 
 @dataclass(frozen=True)

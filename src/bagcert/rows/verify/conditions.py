@@ -162,6 +162,7 @@ class Condition(NamedTuple):
     find: Callable[..., Finding]
     masks: bool = False  # it says nothing of patches that reach beyond a mask
     patches: int = 1  # at once, at most
+    signed: bool = True  # scores may lie below 0
     alerts: bool = False  # it may be written with a threshold, as in two-mask:40
     detects: bool = False  # it promises the class or an alert, always has a threshold, and takes it after the bounds
 
@@ -170,7 +171,7 @@ class Condition(NamedTuple):
 CONDITIONS = {
     "largest-region": Condition(largest_region, patches=9),
     "every-region": Condition(every_region, patches=9),
-    "masked": Condition(masked, masks=True),
+    "masked": Condition(masked, masks=True, signed=False),
     "two-mask": Condition(two_mask, masks=True, patches=2, alerts=True),
     "detect": Condition(detect, masks=True, patches=2, alerts=True, detects=True),
 }
