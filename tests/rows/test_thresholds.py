@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bagcert
+from bagcert.defense import Defense
 from bagcert.errors import UsageError
 from bagcert.files import read_json, write_json
 from bagcert.rows.attacked import read_attack_rows
@@ -25,6 +26,7 @@ from bagcert.rows.thresholds import (
     store_threshold,
     threshold_for,
 )
+from bagcert.rules import TwoMask
 from bagcert.stored_models import card
 from tests.cli.calling import call
 from tests.rows.digit_runs import DIGITS, save_digit_run
@@ -134,6 +136,11 @@ def test_a_defense_takes_the_threshold_of_its_card(tmp_path: Path) -> None:
             UsageError, match=f"The card has no threshold for {rate} false alerts, patch {other.threat}"
         ):
             at_rate(other, rate)
+    larger = Defense.build(
+        defense.scorer, TwoMask(defense.against("3x3").regions), "2x2", defense.classes, card=defense.card
+    )
+    with pytest.raises(UsageError, match=r"'two-mask' has other masks than those of 2x2, .* Take defense\.against"):
+        at_rate(larger, "1%")
     seen = replace(defense, card={**defense.card, "validation": {"trained_on": True}})
     with pytest.raises(UsageError, match=r"patch 2x2 and rule two-mask\. Give one, as in --rule two-mask:400\."):
         at_rate(seen, "2%")

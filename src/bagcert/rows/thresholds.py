@@ -99,8 +99,16 @@ def cannot_choose(defense: Defense) -> str | None:
 
 
 def at_rate(defense: Defense, rate: str) -> Defense:
-    """The defense with alerts at this rate of false ones; the threshold must be on its card."""
+    """The defense with alerts at this rate of false ones; the threshold must be on its card.
+
+    It was chosen with the masks of the threat itself: larger ones raise more alerts.
+    """
     need_alerts(defense.rule)
+    if defense.rule.masks_for(defense.regions) is not defense.regions:
+        raise UsageError(
+            f"Rule '{defense.rule.written}' has other masks than those of {defense.threat}, and no card has thresholds "
+            f"for them. Take defense.against('{defense.threat}'), or give a threshold."
+        )
     found = find_threshold(defense, rate)
     if found is None:
         patch, rule = defense.threat, defense.rule.written
