@@ -15,6 +15,7 @@ from PIL import Image
 
 from bagcert.data import Dataset, Source
 from bagcert.defense import Defense, load
+from bagcert.errors import UsageError
 from bagcert.pictures import Framing
 from bagcert.rows import leaderboard
 from bagcert.rows.format import meta_path
@@ -27,6 +28,7 @@ from bagcert.rows.leaderboard import (
     Result,
     check_entry,
     data_in_words,
+    entry_files,
     tables,
 )
 from bagcert.stored_models import card, shipped_models
@@ -309,6 +311,42 @@ def test_the_command_ranks_levels_apart(
     assert "honest: refused; " in said and "`foreign`" in said and "`honest`" not in said
     assert call(monkeypatch, "leaderboard", "win", str(honest.parent)) == 2
     assert call(monkeypatch, "leaderboard", "check", str(honest.parent / "honest.model")) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["mine` | detect | 99.9 | 99.9 | `", "mine: reproduced\nother", "mine\x1b[2K", "a b", "ä"]
+)
+def test_no_name_says_more_than_a_name(name: str, tmp_path: Path) -> None:
+    """A cell of its own, or a line of the terminal, would look like a result."""
+    (tmp_path / "fine-1.0_a+b.jsonl").touch()
+    assert entry_files(tmp_path) == [tmp_path / "fine-1.0_a+b.jsonl"]
+    (tmp_path / f"{name}.jsonl.gz").touch()
+    with pytest.raises(UsageError, match=r"An entry's name has letters, digits and \. _ \+ - alone, unlike '") as found:
+        entry_files(tmp_path)
+    assert str(found.value).isprintable()
+
+
+@pytest.mark.parametrize(("text", "told_as"), [("1", "1x1"), ("(1,1)", "1x1"), ("0.1%", "1x1"), ("\n1*1x1", "1x1")])
+def test_one_patch_has_one_table(write_entry: Callable[..., None], tmp_path: Path, text: str, told_as: str) -> None:
+    """However it is written; else whoever writes it otherwise would be compared with nobody."""
+    path = enter(write_entry, tmp_path, perfect())
+    rename = partial(edit_evaluations, text)
+    edit_lines(path, lambda line: line.update(patch=text))
+    edit_meta(path, rename)
+    entry = check_entry(path)
+    assert [each.patch for each in entry.results] == [told_as], entry.why
+
+
+def edit_evaluations(patch: str, meta: dict[str, Any]) -> None:
+    for entry in (*meta["evaluations"], *meta["results"]):
+        entry["patch"] = patch
+
+
+def test_what_is_wrong_is_said_in_one_line(write_entry: Callable[..., None], tmp_path: Path) -> None:
+    path = enter(write_entry, tmp_path, perfect())
+    edit_meta(path, lambda meta: meta["evaluations"][0].update(rule="x'\nmine: reproduced\x1b[2K"))
+    entry = check_entry(path)
+    assert entry.level == REFUSED and entry.why.startswith("Rule 'x' mine: reproduced [2K") and entry.why.isprintable()
 
 
 def test_what_papers_state_is_marked_as_such() -> None:

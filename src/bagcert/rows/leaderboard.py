@@ -10,6 +10,7 @@ The two are never ranked together. Labels are those of our copy of the data, whi
 by digest. No level says what a network was trained on.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,11 +35,13 @@ from bagcert.rows.write import batch_size, certified, provers_of
 from bagcert.rules import detects
 from bagcert.stored_models import card, shipped_models
 from bagcert.tensors import Images
+from bagcert.threats import parse_threat
 
 REFUSED, CHECKED, REPRODUCED = "refused", "arithmetic checked", "reproduced"
 NAMES = ("defense", "rule", "clean %", "certified %", "passes", "seconds per image", "device", "rows")
 HEAD = f"| {' | '.join(NAMES)} |\n|{'---|' * len(NAMES)}\n"
 Progress = Callable[[int], None]
+NAME = re.compile(r"[A-Za-z0-9._+-]{1,99}")  # a | would be read as the end of a cell, and what follows as numbers
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,8 @@ def entry_files(folder: Path) -> list[Path]:
     found = sorted(path for path in folder.glob("*.jsonl*") if path.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.xz")))
     if not found:
         raise UsageError(f"{folder} holds no rows. Put NAME.jsonl, NAME.meta.json and NAME.scores/ there.")
+    if odd := [name for name in map(rows_name, found) if not NAME.fullmatch(name)]:
+        raise UsageError(f"An entry's name has letters, digits and . _ + - alone, unlike {odd[0]!r:.60}. Rename it.")
     return found
 
 
@@ -161,18 +166,25 @@ def check_entry(
             )
         records = list(read_records(path, meta))
         labels = own_labels(meta, dataset, records)
+        patches = [str(parse_threat(entry.patch, dataset.image_size)) for entry in meta.evaluations]
     except UsageError as error:
-        return Entry(rows_name(path), REFUSED, str(error))
-    results = tuple(count(entry, records, labels, meta.images) for entry in meta.evaluations)
+        return Entry(rows_name(path), REFUSED, one_line(str(error)))
+    counted = (count(entry, records, labels, meta.images) for entry in meta.evaluations)
+    results = tuple(replace(result, patch=one_line(patch)) for result, patch in zip(counted, patches, strict=True))
     about = (data_in_words(dataset), meta.images, results, str(meta.rows_sha256))
     if not reproduce:
         return Entry(rows_name(path), CHECKED, "nobody asked for a reproduction", *about)
     try:
         costs = computed_again(model_of(path, meta, ours), meta, records, dataset, done)
     except UsageError as error:
-        return Entry(rows_name(path), CHECKED, str(error), *about)
+        return Entry(rows_name(path), CHECKED, one_line(str(error)), *about)
     timed = tuple(replace(result, cost=cost) for result, cost in zip(results, costs, strict=True))
     return replace(Entry(rows_name(path), REPRODUCED, "", *about), results=timed)
+
+
+def one_line(text: str) -> str:
+    """Nothing in it ends a line or commands a terminal."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
 def data_in_words(dataset: Dataset) -> str:
