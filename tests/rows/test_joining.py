@@ -18,9 +18,10 @@ from bagcert.rows.certified import read_rows, summary
 from bagcert.rows.format import Evaluation, Record, meta_path
 from bagcert.rows.header import describe
 from bagcert.rows.joining import join_rows
-from bagcert.rows.leaderboard import REFUSED, check_entry
+from bagcert.rows.leaderboard import check_entry
 from bagcert.rows.resume import append_records, finish, resume
 from bagcert.rows.shards import Shard, cut, numbers_of, shard_of, whole_header
+from bagcert.rows.standings import REFUSED
 from bagcert.rows.stored_scores import digest, scores_folder, store_scores
 from bagcert.rows.verify.check import verify_rows
 from bagcert.rows.write import Plan, write_rows
@@ -217,7 +218,7 @@ def test_shards_are_whole_batches_one_after_the_other(images: int, at_once: int,
     for shard in shards:
         part = {**header, "images": len(shard.part), **shard.header}
         assert shard_of(part) == shard and list(whole_header(part).items()) == list(header.items())
-    with pytest.raises(UsageError, match=rf"too few for {batches + 1} shards\. Use at most {batches}\."):
+    with pytest.raises(UsageError, match=rf"Use at most {batches} shards?, not {batches + 1}\."):
         cut(f"1/{batches + 1}", images, at_once)
 
 

@@ -19,18 +19,8 @@ from bagcert.errors import UsageError
 from bagcert.pictures import Framing
 from bagcert.rows import leaderboard
 from bagcert.rows.format import meta_path
-from bagcert.rows.leaderboard import (
-    CHECKED,
-    REFUSED,
-    REPRODUCED,
-    Entry,
-    Ours,
-    Result,
-    check_entry,
-    data_in_words,
-    entry_files,
-    tables,
-)
+from bagcert.rows.leaderboard import Ours, check_entry, data_in_words, entry_files
+from bagcert.rows.standings import CHECKED, REFUSED, REPRODUCED, Entry, Result, tables
 from bagcert.stored_models import card, shipped_models
 from studies.rivals.papers import PAPERS
 from tests.cli.calling import call

@@ -22,7 +22,7 @@ from bagcert.rows.stored_scores import read_chunk, store_scores
 from bagcert.rows.verify import check
 from bagcert.rows.verify.check import checker_for, verify_rows
 from bagcert.rows.verify.painted import read_mask_files, rectangles
-from bagcert.rows.verify.reach import blind_views, maximal_reach
+from bagcert.rows.verify.reach import NONE, blind_views, maximal_reach
 from bagcert.rows.write import Plan, write_rows
 from bagcert.rules import rules_for
 from bagcert.scorers.footprint_table import read_footprint
@@ -479,17 +479,17 @@ def test_bounds_with_which_sums_are_not_exact_are_refused(bounds: list[Any]) -> 
         "footprint": {"image_size": [8, 8], "grid": [8, 8], "layers": []},
         "scores": {"bounds": [0, 1]},
     }
-    assert checker_for(header, "4x4", "every-region").finding(scores, 1).lead == 0
+    assert checker_for(header, "4x4", "every-region", NONE).finding(scores, 1).lead == 0
     with pytest.raises(UsageError, match="The bounds of the scores in the rows must be two whole numbers in -17592186"):
-        checker_for({**header, "scores": {"bounds": bounds}}, "4x4", "every-region")
+        checker_for({**header, "scores": {"bounds": bounds}}, "4x4", "every-region", NONE)
 
 
 def test_masked_knows_no_scores_below_zero() -> None:
     """Its proof needs that a mask which holds the patch takes at least what the patch adds."""
     header = {"footprint": {"image_size": [8, 8], "grid": [8, 8], "layers": []}, "scores": {"bounds": [-1, 1]}}
-    assert checker_for(header, "4x4", "two-mask")
+    assert checker_for(header, "4x4", "two-mask", NONE)
     with pytest.raises(UsageError, match="Rule 'masked' in the rows knows no scores below 0, but they start at -1"):
-        checker_for(header, "4x4", "masked")
+        checker_for(header, "4x4", "masked", NONE)
 
 
 @pytest.mark.parametrize("patch", ["2x2,9x9", "9x1|2x2", "disk:9,2x2", "2x2,5x1@upper", "area:99,1x1", "2*1x1,9x9"])

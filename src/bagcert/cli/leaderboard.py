@@ -12,7 +12,8 @@ from bagcert.errors import UsageError
 from bagcert.files import write_atomically
 from bagcert.program import find_device
 from bagcert.rows.format import CERTIFICATES, read_meta, rows_name
-from bagcert.rows.leaderboard import REFUSED, Entry, Ours, check_entry, entry_files, tables
+from bagcert.rows.leaderboard import Ours, check_entry, entry_files
+from bagcert.rows.standings import REFUSED, Entry, tables
 
 
 def leaderboard(

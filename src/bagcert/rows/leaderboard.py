@@ -30,6 +30,7 @@ from bagcert.rows.format import CERTIFICATES, Evaluation, Meta, Record, read_met
 from bagcert.rows.header import describe_scores
 from bagcert.rows.prover import one_thread
 from bagcert.rows.shards import need_whole
+from bagcert.rows.standings import CHECKED, REFUSED, REPRODUCED, Cost, Entry, Result
 from bagcert.rows.verify.check import verify_rows
 from bagcert.rows.write import batch_size, certified, provers_of
 from bagcert.rules import detects
@@ -37,51 +38,8 @@ from bagcert.stored_models import card, shipped_models
 from bagcert.tensors import Images
 from bagcert.threats import parse_threat
 
-REFUSED, CHECKED, REPRODUCED = "refused", "arithmetic checked", "reproduced"
-NAMES = ("defense", "rule", "clean %", "certified %", "passes", "seconds per image", "device", "rows")
-HEAD = f"| {' | '.join(NAMES)} |\n|{'---|' * len(NAMES)}\n"
 Progress = Callable[[int], None]
 NAME = re.compile(r"[A-Za-z0-9._+-]{1,99}")  # a | would be read as the end of a cell, and what follows as numbers
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a decision takes with its proof: forward passes and seconds per image, of network and rule, on a device."""
-
-    passes: int
-    seconds: float
-    device: str
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        return f"{self.passes:,}", f"{self.seconds:.2g}", self.device
-
-
-@dataclass(frozen=True)
-class Result:
-    """One evaluation of an entry, counted with our labels."""
-
-    patch: str
-    rule: str
-    clean: float
-    certified: float
-    cost: Cost | None = None  # if it was reproduced
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Rows that were checked; `why` says why they are on no higher level."""
-
-    name: str
-    level: str
-    why: str = ""
-    data: str = ""
-    images: int = 0
-    results: tuple[Result, ...] = ()
-    rows_sha256: str = ""  # of the records, each of which names its scores by digest
-
-
-Line = tuple[Result, Entry]  # of a table
 
 
 def entry_files(folder: Path) -> list[Path]:
@@ -285,30 +243,3 @@ def cost_of(defense: Defense, images: Images) -> Cost:
 def promise(record: Record) -> tuple[object, ...]:
     """What must come out again: the answer, and what is said to hold for it."""
     return record.predicted, record.certified, record.alert, record.detectable
-
-
-def tables(entries: list[Entry]) -> str:
-    """The page's tables, the most proven first. Other levels, data, images, patches or promises are not compared."""
-    parts = []
-    for level in (REPRODUCED, CHECKED):
-        lines = [(result, entry) for entry in entries if entry.level == level for result in entry.results]
-        for kind in sorted({kind_of(line) for line in lines}):
-            data, images, patch, detection = kind
-            mine = sorted((line for line in lines if kind_of(line) == kind), key=lambda line: -line[0].certified)
-            promised = "this answer or an alert" if detection else "this answer"
-            title = f"### {level.capitalize()}: {data}, {patch}, {promised}, first {images:,} test images"
-            parts.append(f"{title}\n\n{HEAD}" + "\n".join(map(row, mine)))
-    return "\n\n".join(parts) + "\n"
-
-
-def kind_of(line: Line) -> tuple[str, int, str, bool]:
-    """Lines of one kind may be compared: they have data, images, patch and kind of promise in common."""
-    result, entry = line
-    return entry.data, entry.images, result.patch, detects(result.rule)
-
-
-def row(line: Line) -> str:
-    result, entry = line
-    cost = ("–", "–", "–") if result.cost is None else result.cost.cells
-    cells = (f"`{entry.name}`", result.rule, f"{100 * result.clean:.2f}", f"{100 * result.certified:.2f}", *cost)
-    return f"| {' | '.join((*cells, f'`{entry.rows_sha256[:12]}`'))} |"
