@@ -80,7 +80,7 @@ MISTAKES = {
         "tests/rules/test_two_patches.py::test_leads_of_two_patches_equal_the_definitions",
     ),
     "the largest region is counted once": Mistake(
-        "rules.sums.LargestRegion.least_leads", "2 * (high - low)", "high - low", f"{ORACLE}[0]"
+        "rules.sums.LargestRegion._least_leads", "2 * (high - low)", "high - low", f"{ORACLE}[0]"
     ),
     "any mask will do for a smaller patch": Mistake(
         "rules.masking_rule.covering",
@@ -101,7 +101,7 @@ MISTAKES = {
         f"{FOOTPRINTS}::test_ablations_wrap_around",
     ),
     "bounds wrap around": Mistake(
-        "rules.sums.LargestRegion.least_leads",
+        "rules.sums.LargestRegion._least_leads",
         "(own(sums(scores.low), classes)[:, None] - sums(scores.high)).long()",
         "own(sums(scores.low), classes)[:, None] - sums(scores.high)",
         "tests/rules/test_ranges.py::test_far_bounds_prove_nothing_about_small_scores",
