@@ -77,7 +77,7 @@ def test_what_was_interrupted_goes_on_to_the_same_end(tmp_path: Path, monkeypatc
     for part in range(SLICES):
         last = run(sitting(tmp_path / "parts"), [part], 60)
     assert last == whole
-    with pytest.raises(UsageError, match="There is no shipped model misspelt"):
+    with pytest.raises(UsageError, match="Unknown model 'misspelt'"):
         run(sitting(tmp_path / "parts"), range(SLICES), 60, only=["misspelt"])
     other = replace(sitting(tmp_path / "parts"), steps=9)
     with pytest.raises(UsageError, match="holds units of other steps or another share"):
