@@ -81,7 +81,9 @@ class Ours:
         claimed, size = meta.header.get("footprint", {}).get("image_size"), dataset.image_size
         if claimed != list(size):  # else the same patch would be a smaller part of the image
             have = f"{size[0]}x{size[1]}"
-            raise UsageError(f"The rows are of images of {claimed}, but those of {dataset.name} have {have}.")
+            raise UsageError(
+                f"The rows are of images of {claimed}, but those of {dataset.name} have {have}. Certify those."
+            )
         if meta.header.get("split") != "test" or meta.header.get("classes") != list(dataset.classes):
             raise UsageError(
                 f"The rows are not of the test images of {dataset.name}, with its classes in their order. "
