@@ -23,7 +23,6 @@ from bagcert.data import ArrayDataset, Arrays, ArraySource, Augmentation, Batch,
 from bagcert.data.base import derive_seed, training_positions
 from bagcert.errors import UsageError, unknown_name
 from bagcert.program import FAST, device_name, find_program, usual_device, versions
-from bagcert.scorers.base import BuiltScorer
 from bagcert.scorers.ensemble import mean_of
 from bagcert.scorers.other_program import logits_by
 from bagcert.scorers.residual import ResidualConfig
@@ -31,19 +30,21 @@ from bagcert.scorers.weights import load_scorer, rounded, save_scorer
 from bagcert.stored_models import model_folder
 from bagcert.tensors import Images
 from bagcert.training.losses import TwoMaskLoss
-from studies.distilled.students import PATCH, Say, Student, in_words, rate_at
+from studies.distilled.students import PATCH, Say, Student, compile_on_gpu, in_words, rate_at, wanted_maps
 from studies.distilled.thinned import Thinned, phases
 from studies.taught.command import read_folder
 from studies.taught.teachers import half_precision
 
 BATCH = 500
+NONE = "none"  # instead of a teacher
+WARM_UP = 0.1  # of the time, while peers that nobody teaches know little
 LINES = 40  # that say how far the networks are
 SHARED = {"paths": 1, "shake": False, "positions": True, "position_rank": 32, "step": "logits"}
-KERNELS = {7: (3, 1, 3, 1, 1, 1), 5: (3, 1, 1, 1)}
+KERNELS = {9: (3, 3, 3, 1, 1, 1), 7: (3, 1, 3, 1, 1, 1), 5: (3, 1, 1, 1)}
 SIZES = {  # by receptive field; narrow until the last 3x3 convolution
-    "tiny": {7: (2,) * 7, 5: (2,) * 5},
+    "tiny": {9: (2,) * 7, 7: (2,) * 7, 5: (2,) * 5},
     "small": {7: (128,) * 3 + (336,) * 4, 5: (128,) + (368,) * 4},  # together at most three million parameters
-    "large": {7: (192,) * 3 + (640,) * 4, 5: (192,) + (640,) * 4},
+    "large": {field: (192,) * (len(kernels) - 3) + (576,) * 4 for field, kernels in KERNELS.items()},
 }
 
 
@@ -56,7 +57,7 @@ class Clock:
     begun: float
 
     def progress(self, step: int, warm: float) -> float:
-        """From 0 to 1; `warm` is when the first step, which compiles, was over."""
+        """From 0 to 1; `warm` is when the first two steps, which compile, were over."""
         if self.minutes is None:
             return step / self.steps
         return max(step / self.steps, (time.monotonic() - warm) / (self.begun + 60 * self.minutes - warm))
@@ -64,39 +65,46 @@ class Clock:
 
 def distilled(
     out: Annotated[Path, typer.Argument(help="folder of the runs")],
-    teacher: Annotated[str, typer.Option(help="a shipped model or a run folder")] = "cifar10",
+    teacher: Annotated[str, typer.Option(help="a shipped model or a run folder; or 'none'")] = "cifar10",
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="of the networks; 0 if left out")] = None,
-    fields: Annotated[list[int] | None, typer.Option("--field", help="7 or 5; both if left out")] = None,
-    size: Annotated[str, typer.Option(help="of the networks: small or large; tiny is a rehearsal")] = "small",
+    fields: Annotated[list[int] | None, typer.Option("--field", help="9, 7 or 5; 7 and 5 if left out")] = None,
+    sizes: Annotated[list[str] | None, typer.Option("--size", help="small, large or both; tiny: a rehearsal")] = None,
     steps: Annotated[int, typer.Option(help="of 500 images", min=1)] = 2600,
     minutes: Annotated[float | None, typer.Option(help="fewer steps if they would take longer")] = None,
-    share: Annotated[float, typer.Option(help="of the loss that is about the teacher's maps", min=0, max=1)] = 0.5,
-    masked: Annotated[float, typer.Option(help="share of the rest that is under two masks", min=0, max=1)] = 0.75,
+    share: Annotated[float, typer.Option(help="of the loss that is about the wanted maps", min=0, max=1)] = 0.5,
+    peers: Annotated[float, typer.Option(help="share of the maps that peers want in the end", min=0, max=1)] = 0.0,
+    masked: Annotated[list[float] | None, typer.Option(help="share of the rest under two masks, by size; 0.75")] = None,
     generated: Annotated[Path | None, typer.Option(help="folder of generated images, one folder per class")] = None,
     generated_share: Annotated[float, typer.Option(help="of generated images in a batch", min=0, max=1)] = 0.4,
-    thinned: Annotated[bool, typer.Option("--thinned", help="each step at every second row and column")] = False,
+    thinned: Annotated[float, typer.Option(help="share of the time at every second position", min=0, max=1)] = 0.0,
     final: Annotated[bool, typer.Option("--final", help="train on the validation images too")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
-    """Train networks of two receptive fields on the score maps of a teacher."""
-    if size not in SIZES:
-        raise unknown_name("size", size, SIZES)
-    if fields and not set(fields) <= KERNELS.keys():
-        raise UsageError(f"The value of --field must be 7 or 5, but is {fields}. Repeat --field for both.")
-    clock, device, seeds = Clock(steps, minutes, time.monotonic()), usual_device(), seeds or [0]
+    """Train networks of several receptive fields on the score maps of a teacher, or on those of each other."""
+    sizes, fields, seeds = sizes or ["small"], fields or [7, 5], seeds or [0]
+    masked = masked or [0.75] * len(sizes)
+    for size in sizes:
+        if size not in SIZES:
+            raise unknown_name("size", size, SIZES)
+    if not set(fields) <= KERNELS.keys():
+        raise UsageError(f"The value of --field must be 9, 7 or 5, but is {fields}. Repeat --field for several.")
+    if len(masked) != len(sizes) or not all(0 <= each <= 1 for each in masked):
+        raise UsageError(f"Repeat --masked for each --size, from 0 to 1, but it is {masked} for {sizes}.")
+    clock, device = Clock(steps, minutes, time.monotonic()), usual_device()
     dataset = load_dataset("cifar10", data_dir)
     assert isinstance(dataset, ArrayDataset)
     others = read_folder(generated, dataset) if generated is not None else None
-    sources = mixed(dataset, final, others, generated_share, 10 if size == "tiny" else BATCH)
-    loss = TwoMaskLoss(smoothing=0.1, weight=masked)
+    sources = mixed(dataset, final, others, generated_share, 10 if "tiny" in sizes else BATCH)
     students = [
-        Student.new(f"field-{field}-seed-{seed}", network(size, field), dataset, seed, loss, device, thinned)
+        Student.new(name_of(sizes, size, field, seed), network(size, field), dataset, seed, loss, device)
         for seed in seeds
-        for field in fields or [7, 5]
+        for size, loss in zip(sizes, (TwoMaskLoss(smoothing=0.1, weight=each) for each in masked), strict=True)
+        for field in fields
+        if field in SIZES[size]
     ]
-    say = said_by(teacher, device, thinned) if share else None
-    looks = phases(device) if thinned else [()]
-    taken = train(students, say, sources, clock, share, derive_seed(*seeds), device, looks)
+    plan = Plan(share, peers, thinned, phases(device))
+    say = said_by(teacher, device, thinned > 0) if share and teacher != NONE else None
+    taken = train(students, say, sources, clock, plan, derive_seed(*seeds), device)
     facts = {
         "classes": list(dataset.classes),
         "data": {"name": dataset.name, "digest": dataset.digest},
@@ -106,7 +114,7 @@ def distilled(
         "seeds": seeds,  # side by side
         "steps": taken,
         "share": share,
-        "masked": masked,
+        "peers": peers,
         "thinned": thinned,
         "final": final,
         "seconds": round(time.monotonic() - clock.begun, 1),  # of all of them together
@@ -116,7 +124,13 @@ def distilled(
     }
     for student in students:
         stored = rounded({name: value.cpu() for name, value in student.scorer.state_dict().items()})
-        save_scorer(out / student.name, student.scorer.eval(), stored, facts)
+        own = {"masked": student.loss.weight, "seed": student.seed}
+        save_scorer(out / student.name, student.scorer.eval(), stored, facts | own)
+
+
+def name_of(sizes: list[str], size: str, field: int, seed: int) -> str:
+    """Of a run; the size is said if there are several."""
+    return f"{size}-" * (len(sizes) > 1) + f"field-{field}-seed-{seed}"
 
 
 def mixed(
@@ -134,7 +148,7 @@ def network(size: str, field: int) -> ResidualConfig:
 
 
 def said_by(teacher: str, device: torch.device, thinned: bool = False) -> Say:
-    """The teacher's logits, in bfloat16 on a GPU: it proves nothing here.
+    """The teacher's logits at all positions, in bfloat16 on a GPU: it proves nothing here. `thinned`: or at a phase's.
 
     A teacher that looks at mirror images is asked without them. Half of the images in a batch are mirrored anyway.
     """
@@ -144,18 +158,15 @@ def said_by(teacher: str, device: torch.device, thinned: bool = False) -> Say:
         weights, size = scorer.state_dict(), scorer.footprint.image_size
         scorer = once.build(size, (0.0,), (1.0,)).eval()
         scorer.load_state_dict(weights)
-    return thinly_said(scorer, device) if thinned else logits_by(find_program(FAST, device), scorer)
-
-
-def thinly_said(scorer: BuiltScorer, device: torch.device) -> Say:
-    """The same at the positions of a phase alone, as the mean of all networks of an ensemble."""
+    whole = logits_by(find_program(FAST, device), scorer)
     folded: Any = scorer.folded().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    members = [Thinned(member).eval() for member in (folded, *getattr(folded, "others", ()))]
-    if device.type == "cuda":
-        for member in members:
-            member.compile(dynamic=False)
+    members = [Thinned(member).eval() for member in (folded, *getattr(folded, "others", ()))] if thinned else []
+    for member in members:
+        compile_on_gpu(member, device)
 
     def say(images: Images, *at: Tensor) -> Tensor:
+        if not at:
+            return whole(images)
         with torch.no_grad():
             return mean_of([half_precision(member, images, *at) for member in members])
 
@@ -171,28 +182,53 @@ def stream(source: ArraySource, count: int, seed: int, device: torch.device) -> 
         epoch += 1
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What students learn when."""
+
+    share: float  # of the loss that is about maps
+    peers: float  # share of those maps that come from the peers in the end; without a teacher, all do
+    thinned: float  # share of the time at every second position, in the beginning
+    phases: Sequence[tuple[Tensor, ...]]
+
+    def look(self, step: int, progress: float) -> tuple[Tensor, ...]:
+        """The phase of a step; none: all positions. The first two steps compile: one of each kind, if there are two."""
+        thin = progress < self.thinned and (step != 1 or self.thinned == 1)
+        return self.phases[step % len(self.phases)] if thin else ()
+
+    def of_peers(self, progress: float, taught: bool) -> float:
+        return self.peers * progress if taught else float(self.share > 0)
+
+
 def train(
     students: list[Student],
     say: Say | None,
     sources: list[tuple[ArraySource, int]],
     clock: Clock,
-    share: float,
+    plan: Plan,
     seed: int,
     device: torch.device,
-    looks: Sequence[tuple[Tensor, ...]],
 ) -> int:
-    """Train all students on the same batches, and return the number of steps; they take the phases `looks` in turn."""
+    """Train all students on the same batches, and return the number of steps. Students of one seed are peers."""
     streams = [stream(source, count, seed, device) for source, count in sources]
+    groups = [[each for each in students if each.seed == own] for own in dict.fromkeys(each.seed for each in students)]
     step, told, progress, warm = 0, 0.0, 0.0, clock.begun
     while progress < 1:
         batches = [next(each) for each in streams]
         images = torch.cat([batch.images for batch in batches])
         labels = torch.cat([batch.labels for batch in batches])
-        at = looks[step % len(looks)]
+        at = plan.look(step, progress)
         said = say(images, *at).float() if say else None
-        losses = [student.learn(images, labels, said, share, rate_at(progress), at) for student in students]
+        rate, losses = rate_at(progress), []
+        for group in groups:
+            scores = [each.scores(images, at) for each in group]
+            wanted = wanted_maps(said, scores, plan.of_peers(progress, say is not None))
+            share = plan.share if say else plan.share * min(1, progress / WARM_UP)
+            losses += [
+                each.learn(own, labels, wanted, share, rate, bool(at)) for each, own in zip(group, scores, strict=True)
+            ]
         step += 1
-        warm = time.monotonic() if step == 1 else warm
+        warm = time.monotonic() if step <= 2 else warm
         progress = clock.progress(step, warm)
         if progress >= min(1, told + 1 / LINES):
             told = progress

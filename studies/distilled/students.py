@@ -1,4 +1,4 @@
-"""Students of score maps: networks that share each batch, and what one teacher says about every position of it."""
+"""Students of score maps: networks that share each batch, and what others say about every position of it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,8 +28,10 @@ class Student:
     """A network in training, and what it learns from labels: to win under the two worst masks of its own footprint."""
 
     name: str
+    seed: int
     scorer: ResidualScorer
-    network: nn.Module  # the scorer, or what is trained of it
+    whole: nn.Module  # the scorer
+    thinned: nn.Module  # the same weights at every second position
     loss: TwoMaskLoss
     optimizers: list[torch.optim.Optimizer]
 
@@ -42,44 +44,55 @@ class Student:
         seed: int,
         loss: TwoMaskLoss,
         device: torch.device,
-        thinned: bool = False,
     ) -> "Student":
         """With random weights, and with a loss against PATCH for its own footprint."""
         torch.manual_seed(derive_seed(seed, "weights"))
         scorer = config.build(dataset.image_size, dataset.mean, dataset.std)
         scorer.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        network: nn.Module = Thinned(scorer) if thinned else scorer
-        if device.type == "cuda":
-            network.compile(dynamic=False)  # without the loss: compiled together, its masks were wrong once
+        thinned = Thinned(scorer).train()
+        for network in (scorer, thinned):
+            compile_on_gpu(network, device)  # without the loss: compiled together, its masks were wrong once
         fitted = loss.against(parse_threat(PATCH, dataset.image_size), scorer.footprint)
-        assert isinstance(fitted, TwoMaskLoss) and isinstance(fitted.window, tuple)
-        if thinned:
-            fitted = replace(fitted, window=thin_window(fitted.window))
-        return cls(name, scorer, network.train(), fitted, MuonConfig(lr=0.06).build(scorer))
+        assert isinstance(fitted, TwoMaskLoss)
+        return cls(name, seed, scorer, scorer.train(), thinned, fitted, MuonConfig(lr=0.06).build(scorer))
+
+    def scores(self, images: Images, at: tuple[Tensor, ...] = ()) -> Tensor:
+        """At the positions of the phase `at`, or at all of them."""
+        return half_precision(self.thinned if at else self.whole, images, *at)
 
     def learn(
-        self,
-        images: Images,
-        labels: Labels,
-        said: Tensor | None,
-        share: float,
-        rate: float,
-        at: tuple[Tensor, ...] = (),
+        self, scores: Tensor, labels: Labels, wanted: Tensor | None, share: float, rate: float, thinned: bool = False
     ) -> Tensor:
-        """One step; `share` of the loss is about what the teacher said, if it said anything, the rest about labels.
-
-        `at` is the phase of a thinned network.
-        """
+        """One step; `share` of the loss is about the maps that are `wanted`, if any, the rest about labels."""
         set_rates(self.optimizers, rate)
-        scores = half_precision(self.network, images, *at)
-        found = self.loss(scores, labels)
-        if said is not None:
-            found = share * map_loss(scores, said) + (1 - share) * found
+        found = (self.thin_loss if thinned else self.loss)(scores, labels)
+        if wanted is not None:
+            found = share * map_loss(scores, wanted) + (1 - share) * found
         found.backward()  # type: ignore[no-untyped-call]
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         return found.detach()
+
+    @property
+    def thin_loss(self) -> TwoMaskLoss:
+        assert isinstance(self.loss.window, tuple)
+        return replace(self.loss, window=thin_window(self.loss.window))
+
+
+def compile_on_gpu(network: nn.Module, device: torch.device) -> None:
+    """Every student and teacher has a graph of its own; by default, torch stops compiling after eight of one class."""
+    if device.type == "cuda":
+        torch._dynamo.config.recompile_limit = 64
+        network.compile(dynamic=False)
+
+
+def wanted_maps(said: Tensor | None, scores: Sequence[Tensor], peers: float) -> Tensor | None:
+    """What students are to learn: what the teacher said, of which `peers` is replaced by what they say on average."""
+    if peers == 0:
+        return said
+    agreed = torch.stack([each.detach() for each in scores]).mean(dim=0)
+    return agreed if said is None else torch.lerp(said, agreed, peers)
 
 
 def map_loss(scores: Tensor, said: Tensor) -> Tensor:

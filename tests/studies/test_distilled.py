@@ -15,8 +15,8 @@ from bagcert.scorers.mixed import MixedConfig
 from bagcert.scorers.weights import load_scorer, rounded, save_scorer
 from bagcert.tensors import Images
 from bagcert.training.losses import TwoMaskLoss
-from studies.distilled.command import SIZES, Clock, distilled, network, said_by
-from studies.distilled.students import Student, map_loss
+from studies.distilled.command import KERNELS, SIZES, Clock, Plan, distilled, name_of, network, said_by
+from studies.distilled.students import Student, map_loss, wanted_maps
 from studies.distilled.thinned import Thinned, phases, thin_window
 from tests.data.tiny_cifar10 import TinyCifar10
 from tests.studies.calling import call
@@ -43,7 +43,7 @@ def test_the_teacher_has_its_share_of_a_step(tiny_cifar10: TinyCifar10, tmp_path
         student = Student.new("one", network("tiny", 5), dataset, 0, loss, CPU)  # type: ignore[arg-type]
         assert student.loss.window == (9, 9)
         before = student.scorer.head.weight.detach().clone()
-        found = float(student.learn(images, labels, said, share, 1.0))
+        found = float(student.learn(student.scores(images), labels, said, share, 1.0))
         assert not torch.equal(before, student.scorer.head.weight)
         return found
 
@@ -72,7 +72,7 @@ def test_a_teacher_of_mirror_images_is_asked_without_them(tmp_path: Path) -> Non
     assert float((said.float() - wanted).abs().mean()) < spread / 4  # it is asked in bfloat16
 
 
-@pytest.mark.parametrize("field", [7, 5])
+@pytest.mark.parametrize("field", KERNELS)
 def test_a_thinned_network_has_the_scores_of_the_whole_one_at_its_positions(field: int) -> None:
     torch.manual_seed(0)
     scorer = build("tiny", field).eval()
@@ -115,11 +115,48 @@ def test_a_thinned_teacher_says_the_same_at_the_positions_of_a_step(tmp_path: Pa
         assert torch.allclose(say(images, *at), whole[..., number // 2 :: 2, number % 2 :: 2], atol=1e-5)
 
 
+def test_a_step_thins_the_loss_with_the_network(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
+    tiny_cifar10.write(tmp_path)
+    dataset, loss = load_dataset("cifar10", tmp_path), TwoMaskLoss(smoothing=0.1)
+    student = Student.new("one", network("tiny", 5), dataset, 0, loss, CPU)  # type: ignore[arg-type]
+    images, labels = torch.rand(4, 3, 32, 32), torch.tensor([0, 1, 2, 3])
+    scores = student.scores(images, phases(CPU)[3])
+    assert scores.shape == (4, 10, 16, 16) and student.thin_loss.window == (5, 4)
+    assert student.learn(scores, labels, None, 0.5, 1.0, thinned=True) == student.thin_loss(scores, labels)
+
+
+def test_peers_want_what_they_say_on_average() -> None:
+    torch.manual_seed(0)
+    said, *scores = torch.randn(4, 2, 3, 4, 4).requires_grad_()
+    agreed = (scores[0] + scores[1] + scores[2]) / 3
+    assert [wanted_maps(given, scores, 0.0) is given for given in (said, None)] == [True, True]
+    quarter = 0.75 * said + 0.25 * agreed
+    for taught, peers, expected in ((True, 0.25, quarter), (True, 1.0, agreed), (False, 1.0, agreed)):
+        wanted = wanted_maps(said if taught else None, scores, peers)
+        assert wanted is not None and torch.allclose(wanted, expected, atol=1e-6)
+    assert wanted is not None and not wanted.requires_grad  # peers are not moved by who learns from them
+
+
+def test_a_plan_says_what_a_step_looks_at_and_learns_from() -> None:
+    four = phases(CPU)
+    whole, half, thin = (Plan(0.5, 0.8, share, four) for share in (0.0, 0.5, 1.0))
+    assert not any(whole.look(step, step / 8) for step in range(8))
+    assert [len(half.look(step, step / 8)) for step in range(8)] == [2, 0, 2, 2, 0, 0, 0, 0]  # step 1 compiles
+    assert all(thin.look(step, step / 8) is four[step % 4] for step in range(8))
+    assert [half.of_peers(progress, taught=True) for progress in (0, 0.5, 1)] == [0, 0.4, 0.8]
+    assert half.of_peers(0, taught=False) == 1 and replace(half, share=0).of_peers(1, taught=False) == 0
+
+
+def test_the_name_of_a_run_says_what_tells_it_apart() -> None:
+    assert name_of(["small"], "small", 7, 1) == "field-7-seed-1"
+    assert name_of(["large", "small"], "large", 9, 0) == "large-field-9-seed-0"
+
+
 def test_steps_or_minutes_end_a_training() -> None:
     begun = time.monotonic() - 60
     assert [Clock(10, None, begun).progress(step, begun) for step in (1, 5, 10)] == [0.1, 0.5, 1.0]
     assert Clock(10, 1, begun).progress(1, begun) >= 1
-    warm = begun + 30  # half of two minutes are left for what follows the first step, and a third of that is over
+    warm = begun + 30  # half of two minutes are left for what follows the first steps, and a third of that is over
     assert Clock(1000, 2, begun).progress(1, warm) == pytest.approx(30 / 90, abs=0.05)
     assert Clock(10, 1000, begun).progress(5, begun) == 0.5
 
@@ -129,8 +166,7 @@ def test_a_small_pair_has_at_most_three_million_parameters() -> None:
     assert sum(sizes) <= 3_000_000 < sum(weight.numel() for weight in build("large", 7).parameters())
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("field", [7, 5])
+@pytest.mark.parametrize(("size", "field"), [(size, field) for size, fields in SIZES.items() for field in fields])
 def test_a_network_has_its_receptive_field(size: str, field: int) -> None:
     assert int(build(size, field).footprint.branches[0].rows[16].sum()) == field
 
@@ -150,7 +186,7 @@ def test_runs_are_trained_and_loaded(
     options = ["--size", "tiny", "--data-dir", str(tmp_path / "data")]
     first, second = tmp_path / "first", tmp_path / "second"
     assert call(monkeypatch, distilled, str(first), *options, "--steps", "2", "--share", "0", "--field", "5") == 0
-    taught = ["--thinned", "--teacher", str(first / "field-5-seed-0"), "--generated", str(tmp_path / "generated")]
+    taught = ["--thinned", "1", "--teacher", str(first / "field-5-seed-0"), "--generated", str(tmp_path / "generated")]
     assert call(monkeypatch, distilled, str(second), *options, "--steps", "2", "--seed", "3", *taught) == 0
     assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["1", "2"] * 2
     for field in (7, 5):
@@ -160,5 +196,19 @@ def test_runs_are_trained_and_loaded(
         assert scorer.scores(torch.rand(1, 3, 32, 32)).shape[1] == 10
     assert call(monkeypatch, distilled, str(second), "--size", "smal") == 2
     assert "Did you mean 'small'?" in capsys.readouterr().err
-    assert call(monkeypatch, distilled, str(second), "--field", "9") == 2
-    assert "--field must be 7 or 5, but is [9]" in capsys.readouterr().err
+    assert call(monkeypatch, distilled, str(second), "--field", "11") == 2
+    assert "--field must be 9, 7 or 5, but is [11]" in capsys.readouterr().err
+    assert call(monkeypatch, distilled, str(second), "--size", "small", "--size", "large", "--masked", "0.5") == 2
+    assert "Repeat --masked for each --size" in capsys.readouterr().err
+
+
+def test_peers_learn_from_each_other_without_a_teacher(
+    tiny_cifar10: TinyCifar10, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_cifar10.write(tmp_path / "data")
+    options = ["--size", "tiny", "--data-dir", str(tmp_path / "data"), "--steps", "3", "--field", "9", "--field", "5"]
+    for name, share in (("alone", "0"), ("peers", "0.5")):
+        assert call(monkeypatch, distilled, str(tmp_path / name), *options, "--teacher", "none", "--share", share) == 0
+    for run in ("field-9-seed-0", "field-5-seed-0"):
+        alone, taught = (load_scorer(tmp_path / name / run)[0].state_dict() for name in ("alone", "peers"))
+        assert not torch.equal(alone["head.weight"], taught["head.weight"])
