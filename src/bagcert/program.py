@@ -95,11 +95,12 @@ class Program:
 
 EXACT, FAST = "exact", "fast"
 # What users choose by name, for each kind of device: the settings of `Program` that differ from the usual ones.
-# A GPU needs large batches and no gaps between its kernels; on a CPU compiling would take longer than most jobs.
+# A GPU needs large batches and no gaps between its kernels. A CPU is as busy with one image as with many, and then a
+# single picture waits for no others; compiling would take longer there than most jobs.
 PROGRAMS: dict[str, dict[str, dict[str, Any]]] = {
     EXACT: {"cpu": {}, "cuda": {}},
     FAST: {
-        "cpu": {"dtype": "bfloat16", "folded": True},
+        "cpu": {"dtype": "bfloat16", "folded": True, "batch": 1},
         "cuda": {"dtype": "bfloat16", "folded": True, "compiled": True, "batch": 512},
     },
 }

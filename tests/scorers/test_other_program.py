@@ -117,6 +117,15 @@ def test_scores_are_those_of_the_weights_at_hand() -> None:
         defense.scores(pictures())
 
 
+def test_a_single_image_waits_for_no_others() -> None:
+    fast, passes = small_defense("logits", "two-mask").by("fast"), []
+    assert fast.running is not None
+    logits = fast.running.logits
+    fast.running.logits = lambda images: passes.append(len(images)) or logits(images)  # type: ignore[func-returns-value]
+    fast.predict(pictures()[:3])
+    assert passes == [1, 1, 1]
+
+
 def test_instructions_are_read_from_the_processor(tmp_path: Path) -> None:
     about = tmp_path / "cpuinfo"
     for flags, wanted in (("fpu avx512_bf16 amx_bf16", "amx_bf16"), ("fp asimd bf16 x", "bf16"), ("fpu", "none that")):

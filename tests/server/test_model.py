@@ -92,7 +92,7 @@ def test_onnxruntime_scores_are_served_with_the_same_rule() -> None:
 
 def test_a_program_is_served_as_it_certifies() -> None:
     model = small_model(small_defense("logits", "two-mask").by("fast"))
-    assert str(model.program) == "torch, cpu, bfloat16, eager, channels_last, folded batch norm, batches of 16"
+    assert str(model.program) == "torch, cpu, bfloat16, eager, channels_last, folded batch norm, batches of 1"
     for each, found in zip(photos(), answers_of(model, photos()), strict=True):
         assert found.lead == int(model.defense.certify(to_images([each])).lead)  # type: ignore[arg-type]
     smaller = facing(model.defense, parse_threat("2x2", model.image_size))
