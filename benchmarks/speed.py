@@ -1,4 +1,4 @@
-"""Fill docs/speed.md and draw its figures from the stored results of growth, roofline and trade.
+"""Fill docs/speed.md and draw its figures from the stored results of growth, latency, roofline and trade.
 
     python -m benchmarks.speed
 
@@ -41,6 +41,18 @@ def trade_lines(results: Stored) -> Lines:
             proven = f"{100 * row['certified']:.2f}{few}"
             name = f"`{name}` (ours)" if row["ours"] else f"`{name}`"
             lines.append((name, row["rule"], f"{row['passes']:,}", proven, speed, where(found)))
+    return lines
+
+
+def latency_lines(results: Stored) -> Lines:
+    """By the clock where that was kept; else compared with the program exact in the same run."""
+    lines: Lines = [("model", "program", "p50", "p99", "device")]
+    for found in results:
+        for row in found["models"]:
+            sooner, slow = f"{row['sooner_than_exact']:.3g} x sooner than exact", f"{row['p99_of_p50']:.3g} x p50"
+            if "p50_ms" in row:
+                sooner, slow = f"{row['p50_ms']:.3g} ms ({sooner})", f"{row['p99_ms']:.3g} ms"
+            lines.append((f"`{row['model']}`", row["program"], sooner, slow, where(found)))
     return lines
 
 
@@ -101,9 +113,10 @@ def command_lines(results: dict[str, Stored]) -> Lines:
 
 def filled(text: str) -> str:
     """The page with all its tables up to date."""
-    results = {name: stored(name) for name in ("trade", "roofline", "growth")}
+    results = {name: stored(name) for name in ("trade", "latency", "roofline", "growth")}
     for name, lines in (
         ("trade", trade_lines(results["trade"])),
+        ("latency", latency_lines(results["latency"])),
         ("roofline", roofline_lines(results["roofline"])),
         ("stated", stated_lines()),
         ("growth", growth_lines(results["growth"])),

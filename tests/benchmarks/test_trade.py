@@ -44,7 +44,7 @@ def test_every_defense_can_be_built_by_its_own_rule() -> None:
 
 @pytest.mark.slow
 def test_the_command_goes_on_and_keeps_only_ratios(
-    known: dict[str, Standing], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    known: dict[str, Standing], cifar10_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(command.IMAGES, "cpu", 1)
     monkeypatch.setattr(command, "LONG", 0.0)
@@ -59,7 +59,7 @@ def test_the_command_goes_on_and_keeps_only_ratios(
         return row(standing, images, repeats)
 
     monkeypatch.setattr(command, "timed_row", broken)
-    words = ("--device", "cpu", "--repeats", "1", "--out", str(out))
+    words = ("--device", "cpu", "--repeats", "1", "--data-dir", str(cifar10_dir), "--out", str(out))
     assert call(monkeypatch, command.trade, *words) != 0
     assert not out.exists()
     assert call(monkeypatch, command.trade, *words) == 0
