@@ -4,8 +4,8 @@
     python -m benchmarks.audits --device cuda    (eager and compiled, with and without cuDNN, TF32, bfloat16)
     python -m benchmarks.audits --table-only     (write the table again)
 
-With --keep, an audit that passed is not run again for the same weights and the same call, for example to add a model.
-Leave it out after a change of the code.
+With --keep, an audit that passed is not run again for the same weights, call and version of torch, for example to add a
+model. Each one names the versions that it ran with. Leave --keep out after a change of the code.
 """
 
 import time
@@ -22,7 +22,7 @@ from bagcert.data import load_dataset
 from bagcert.defense import load
 from bagcert.errors import first_line
 from bagcert.files import read_json, write_atomically
-from bagcert.program import FAST, Program, find_program
+from bagcert.program import FAST, Program, find_program, versions
 from bagcert.stored_models import card, shipped_models
 from bagcert.tensors import Images
 from studies.common.commands import call
@@ -65,7 +65,7 @@ def audited(model: str, program: Program, images: int, data_dir: Path | None) ->
         found = to_object(audit(defense, clean, program, lambda _: None), about)
     except Exception as error:  # a compiler's own errors have no common class; the other programs are still audited
         found = about | {"program": str(program), "passed": False, "cannot_run": first_line(error)}
-    return found | {"seconds": round(time.perf_counter() - begun, 1)}
+    return found | {"seconds": round(time.perf_counter() - begun, 1), "versions": versions()}
 
 
 def verdict(entry: dict[str, Any]) -> str:
@@ -114,10 +114,15 @@ def table() -> Lines:
 def kept(device: str, facts: dict[str, Any]) -> dict[tuple[str, str, str], dict[str, Any]]:
     """The stored audits of the same call that passed, by model, weights and program."""
     stored = stored_audits(device)
-    if any(facts.get(key) != value for key, value in stored.items() if key != "audits"):
+    if any(facts.get(key) != value for key, value in stored.items() if key not in ("audits", "versions")):
         return {}
-    held = [entry for entry in stored["audits"] if entry["passed"]]
+    held = [each for each in stored["audits"] if each["passed"] and same_libraries(each["versions"], facts["versions"])]
     return {(entry["model"], entry["weights_sha256"], entry["program"]): entry for entry in held}
+
+
+def same_libraries(one: dict[str, str], other: dict[str, str]) -> bool:
+    """Whether only our own version differs, if any."""
+    return one | {"bagcert": ""} == other | {"bagcert": ""}
 
 
 def filled(page: str) -> str:

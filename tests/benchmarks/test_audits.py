@@ -17,13 +17,15 @@ def test_the_table_is_that_of_the_stored_audits() -> None:
 
 def test_audits_of_the_same_call_that_held_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audits, "RESULTS", tmp_path)
-    facts = {"command": "this", "device": "a CPU", "threads": 1, "versions": {"torch": "2"}}
+    facts = {"command": "this", "device": "a CPU", "threads": 1, "versions": {"bagcert": "1", "torch": "2"}}
     assert audits.kept("cpu", facts) == {}
     entry = {"model": "one", "weights_sha256": "of one", "program": "eager", "passed": True}
+    entry |= {"versions": {"bagcert": "1", "torch": "2"}}
     broken = entry | {"program": "compiled", "passed": False}
     audits.results_file("cpu").write_text(json.dumps({**facts, "audits": [entry, broken]}), encoding="utf-8")
-    assert audits.kept("cpu", facts) == {("one", "of one", "eager"): entry}
-    for other in ({"threads": 2}, {"command": "that"}, {"versions": {"torch": "3"}}):
+    for versions in ({"bagcert": "1", "torch": "2"}, {"bagcert": "2", "torch": "2"}):
+        assert audits.kept("cpu", facts | {"versions": versions}) == {("one", "of one", "eager"): entry}
+    for other in ({"threads": 2}, {"command": "that"}, {"versions": {"bagcert": "1", "torch": "3"}}):
         assert audits.kept("cpu", facts | other) == {}
 
 
