@@ -8,7 +8,7 @@ import pytest
 
 import bagcert
 from bagcert.report.inputs import read_inputs
-from bagcert.report.page import apart, build, command, write_report
+from bagcert.report.page import apart, build, command, program_of, write_report
 from bagcert.report.tables import Table
 from bagcert.rows.accuracy import wilson
 from bagcert.rows.certified import Rows, read_rows
@@ -156,6 +156,12 @@ def test_commands_are_those_that_make_the_rows(report: tuple[Page, str, Path, li
     )
 
 
+ARITHMETIC = {
+    "exact": "torch, cpu, float32, eager, channels_last",
+    "fast": "torch, cpu, bfloat16, eager, channels_last, folded batch norm",
+}
+
+
 @pytest.mark.parametrize("program", ["exact", "fast"])
 def test_the_page_names_the_program_of_the_proofs(tmp_path: Path, program: str) -> None:
     defense = bagcert.load(save_digit_run(tmp_path / "run"), program=program)
@@ -164,6 +170,9 @@ def test_the_page_names_the_program_of_the_proofs(tmp_path: Path, program: str) 
     found = build(read_inputs([path]), None)
     assert str(defense.program) in dict(found.facts)["run"]
     assert [" --program fast " in words for words in found.commands] == [program == "fast"]
+    batches = ("batches of 1", "batches of 16", "batches of 7")  # such as those of an earlier version
+    headers = [{"arithmetic": f"{ARITHMETIC[program]}, {size}"} for size in batches]
+    assert [program_of(header) for header in headers] == [program] * 3
 
 
 def test_no_command_writes_into_the_file_of_another() -> None:

@@ -169,9 +169,13 @@ def command(header: dict[str, Any], name: str) -> str:
 
 
 def program_of(header: dict[str, Any]) -> str:
-    """The name of the program that computed the scores; exact if none has these words."""
-    known = ((name, str(find_program(name, device))) for name, devices in PROGRAMS.items() for device in devices)
-    return next((name for name, words in known if words == header.get("arithmetic")), EXACT)
+    """The name of the program that computed the scores, in batches of whatever size; exact if none has these words."""
+
+    def words(arithmetic: str) -> str:
+        return arithmetic.partition(", batches")[0]
+
+    known = ((name, words(str(find_program(name, kind)))) for name, kinds in PROGRAMS.items() for kind in kinds)
+    return next((name for name, found in known if found == words(header.get("arithmetic", ""))), EXACT)
 
 
 def facts(inputs: Inputs) -> list[tuple[str, str]]:
