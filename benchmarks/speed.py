@@ -1,4 +1,4 @@
-"""Fill docs/speed.md and draw its figures from the stored results of growth, latency, roofline and trade.
+"""Fill docs/speed.md and draw its figures from the stored results of growth, kernels, latency, roofline and trade.
 
     python -m benchmarks.speed
 
@@ -74,6 +74,17 @@ def percent(row: dict[str, Any], part: str) -> str:
     return f"{100 * row[f'{part}_share_of_limit']:.1f} %"
 
 
+def kernel_lines(results: Stored) -> Lines:
+    """Accuracies of each form of a network, and its time if it was measured."""
+    lines: Lines = [("network", "form", "images", "clean %", "certified %", "seconds: network, rule", "device")]
+    for found in results:
+        for row in found["networks"]:
+            shares = (f"{100 * row[key]:.2f}" for key in ("clean", "certified"))
+            known = f"{row['network_seconds']:.3g}, {row['rule_seconds']:.3g}" if "network_seconds" in row else "–"
+            lines.append((f"`{row['network']}`", row["form"], f"{found['images']:,}", *shares, known, where(found)))
+    return lines
+
+
 def stated_lines() -> Lines:
     lines: Lines = [("part", "time", "memory", "why")]
     return lines + [(name, each.time[0], each.memory[0], each.why) for name, each in STATED.items()]
@@ -113,11 +124,12 @@ def command_lines(results: dict[str, Stored]) -> Lines:
 
 def filled(text: str) -> str:
     """The page with all its tables up to date."""
-    results = {name: stored(name) for name in ("trade", "latency", "roofline", "growth")}
+    results = {name: stored(name) for name in ("trade", "latency", "roofline", "kernels", "growth")}
     for name, lines in (
         ("trade", trade_lines(results["trade"])),
         ("latency", latency_lines(results["latency"])),
         ("roofline", roofline_lines(results["roofline"])),
+        ("kernels", kernel_lines(results["kernels"])),
         ("stated", stated_lines()),
         ("growth", growth_lines(results["growth"])),
         ("commands", command_lines(results)),

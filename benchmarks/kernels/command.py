@@ -111,4 +111,6 @@ def kernels(
                 print(rows[-1], flush=True)
     if kind == "cuda":
         shapes = multiply.table()
-    write_results(out or BENCHMARKS / f"kernels-{kind}.json", head, {"patch": PATCH, "networks": rows, **shapes})
+    write_results(
+        out or BENCHMARKS / f"kernels-{kind}.json", head, {"patch": PATCH, "images": images, "networks": rows, **shapes}
+    )

@@ -91,28 +91,13 @@ class Tiles:
 
     rows: int
     columns: int
-    depth: int
     stages: int
     warps: int
 
 
-CANDIDATES = {
-    torch.bfloat16: (
-        Tiles(128, 256, 64, 3, 8),
-        Tiles(128, 256, 64, 4, 8),
-        Tiles(256, 128, 64, 3, 8),
-        Tiles(128, 128, 64, 4, 4),
-        Tiles(128, 128, 64, 4, 8),
-    ),
-    FP8: (
-        Tiles(128, 256, 128, 3, 8),
-        Tiles(128, 256, 128, 4, 8),
-        Tiles(256, 128, 128, 3, 8),
-        Tiles(128, 128, 128, 4, 4),
-        Tiles(128, 128, 128, 4, 8),
-    ),
-}
-FIRST = Tiles(64, 64, 64, 1, 4)  # where nothing is timed
+CANDIDATES = (Tiles(128, 256, 3, 8), Tiles(256, 128, 3, 8), Tiles(128, 128, 4, 8))  # each takes seconds to compile
+FIRST = Tiles(64, 64, 1, 4)  # where nothing is timed
+DEPTH = 128  # bytes of a row that are fetched at once
 
 
 class Kernel:
@@ -131,12 +116,14 @@ class Kernel:
             for kind, asked in ((torch.bfloat16, wide), (FP8, narrow))
         ]
 
+        depth = DEPTH // features.itemsize
+
         def launch(tiles: Tiles) -> None:
             grid = (triton.cdiv(layout.rows, tiles.rows) * triton.cdiv(out, tiles.columns),)
             none = features  # a pointer that is never read
             product_kernel[grid](
-                TensorDescriptor.from_tensor(features, [tiles.rows, tiles.depth]),
-                TensorDescriptor.from_tensor(product.weight, [tiles.columns, tiles.depth]),
+                TensorDescriptor.from_tensor(features, [tiles.rows, depth]),
+                TensorDescriptor.from_tensor(product.weight, [tiles.columns, depth]),
                 *results,
                 none if after.residual is None else after.residual,
                 none if after.positions is None else after.positions,
@@ -158,14 +145,14 @@ class Kernel:
                 POSITIONS=after.positions is not None,
                 ROWS=tiles.rows,
                 COLUMNS=tiles.columns,
-                DEPTH=tiles.depth,
+                DEPTH=depth,
                 GROUP=8,
                 num_stages=tiles.stages,
                 num_warps=tiles.warps,
             )
 
         if key not in self.chosen:
-            self.chosen[key] = fastest(launch, features.dtype) if features.is_cuda else (FIRST, 0.0)
+            self.chosen[key] = fastest(launch) if features.is_cuda else (FIRST, 0.0)
         launch(self.chosen[key][0])
         written = results[0] if wide else None
         return Features(written, results[1] if narrow else written if after.unit is not None else None)
@@ -189,10 +176,10 @@ class Kernel:
         }
 
 
-def fastest(launch: Callable[[Tiles], None], dtype: torch.dtype) -> tuple[Tiles, float]:
+def fastest(launch: Callable[[Tiles], None]) -> tuple[Tiles, float]:
     """The tiles that take the fewest milliseconds; some do not fit into the memory of a multiprocessor."""
     found = []
-    for tiles in CANDIDATES[dtype]:
+    for tiles in CANDIDATES:
         try:
             found.append((float(triton.testing.do_bench(lambda tiles=tiles: launch(tiles), 5, 20)), tiles))
         except triton.runtime.errors.OutOfResources:
