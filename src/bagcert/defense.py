@@ -16,7 +16,7 @@ from bagcert.attacks import Attacked, AttackSettings, attack
 from bagcert.errors import UsageError
 from bagcert.pictures import Framing, OwnPixels
 from bagcert.pictures.sources import OneFile, Picture, Pictures, frame_pictures, is_one
-from bagcert.program import BATCH_SIZE, EXACT, Program, find_device, full_batches, versions
+from bagcert.program import BATCH_SIZE, EXACT, Program, callers_dtype, find_device, full_batches, versions
 from bagcert.rules import Certificate, IntegerScores, Rule, find_rule, read_scores
 from bagcert.rules.largest_square import largest_square, squares
 from bagcert.scorers.base import Need, Scorer
@@ -148,7 +148,8 @@ class Defense:
         """How this defense computes scores."""
         if self.running is not None:
             return self.running.program
-        return Program(**{"device": str(self.device), "batch": self.batch_size, **self.scorer.own_program})
+        known = {"device": str(self.device), "batch": self.batch_size, "dtype": callers_dtype(self.device)}
+        return Program(**{**known, **self.scorer.own_program})
 
     @overload
     def __call__(self, pictures: OneFile) -> Answer: ...  # type: ignore[overload-overlap]  # a text is also a sequence

@@ -158,6 +158,16 @@ def full_precision() -> Iterator[None]:
             torch.set_float32_matmul_precision(before)
 
 
+def callers_dtype(device: torch.device) -> str:
+    """float32, unless the caller has switched autocast on: the network then runs in its type."""
+    if not torch.is_autocast_enabled(device.type):
+        return "float32"
+    dtype = torch.get_autocast_dtype(device.type)
+    if dtype is not torch.bfloat16:
+        raise UsageError(f"Scores are computed in float32 or bfloat16, not in {dtype}. Leave torch.autocast first.")
+    return "bfloat16"
+
+
 def usual_device() -> torch.device:
     """The GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

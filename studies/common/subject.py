@@ -63,13 +63,10 @@ class Subject:
 @contextmanager
 def one_precision(subject: Subject) -> Iterator[Subject]:
     """Certify, attack and measure in one arithmetic, which the rows name: bfloat16 on a GPU, as in training."""
-    scorer = subject.defense.scorer
     device = subject.defense.device.type
-    half = device == "cuda"
-    dtype = scorer.own_program.get("dtype") or ("bfloat16" if half else "float32")
-    told = {**replace(subject.defense.program, dtype=dtype).describe(), "precision": dtype}
-    with torch.autocast(device, dtype=torch.bfloat16, enabled=half):
-        yield replace(subject, header={**subject.header, **told})
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+        program = subject.defense.program
+        yield replace(subject, header={**subject.header, **program.describe(), "precision": program.dtype})
 
 
 @contextmanager

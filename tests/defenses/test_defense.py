@@ -1,5 +1,6 @@
 """A network, a rule and a threat together."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,11 @@ def test_masks_of_a_smaller_threat_are_refused(scorer: ResidualScorer, images: T
             r"Pixels must lie in 0\.\.1, but these are in 1\.5\.\.1\.5\. .*; do not normalize",
         ),
         (torch.full((1, 3, 16, 16), torch.nan), r"Pixels must lie in 0\.\.1, but some are NaN\. Check"),
+        (
+            torch.zeros(1, 3, 16, 16).to_sparse(),
+            r"Images must be a dense tensor, but these are sparse\. Call images\.to",
+        ),
+        (torch.zeros(1, 3, 16, 16, device="meta"), r"Images must be a dense tensor, but these are without values"),
     ],
 )
 def test_wrong_images_are_refused(scorer: ResidualScorer, wrong: Tensor, words: str) -> None:
@@ -188,6 +194,17 @@ def test_a_defense_certifies_a_wrapped_network(images: Tensor) -> None:
     scorer = bagcert.wrap(nn.Conv2d(3, 3, 3, padding=1).eval(), 16, step="softmax")
     certificate = Defense.build(scorer, "every-region", "1x1", NAMES).certify(images)
     assert certificate.predicted.shape == (40,)
+
+
+def test_the_program_says_what_the_caller_s_autocast_makes_of_it(scorer: ResidualScorer, images: Tensor) -> None:
+    defense = Defense.build(scorer, "every-region", "3x3", NAMES)
+    plain = defense.program
+    with torch.autocast("cpu", torch.bfloat16):
+        assert defense.program == replace(plain, dtype="bfloat16")
+        assert scorer.logits(images[:2]).dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.float16), pytest.raises(UsageError, match=r"not in torch\.float16\. Leave torch"):
+        assert defense.program
+    assert defense.program == plain and plain.dtype == "float32"
 
 
 def test_scores_are_computed_in_full_precision_whatever_training_has_set(

@@ -107,11 +107,9 @@ class CoverScorer(DoubleMasking):
 
     @property
     def own_program(self) -> dict[str, Any]:
-        known: dict[str, Any] = {
-            "batch": self.config.at_once,
-            "dtype": self.config.dtype,
-            "compiled": self.config.compiled,
-        }
+        known: dict[str, Any] = {"batch": self.config.at_once, "compiled": self.config.compiled}
+        if self.config.dtype != "float32":
+            known["dtype"] = self.config.dtype
         by_cudnn = self.fill.is_cuda and self.config.dtype == "float32"
         return known | ({"cudnn": True} if by_cudnn else {})
 

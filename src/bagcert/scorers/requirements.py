@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from math import isnan
 
+import torch
+
 from bagcert.errors import UsageError
 from bagcert.scorers.base import Scorer
 from bagcert.tensors import Images
@@ -20,6 +22,9 @@ def check_images(images: Images, scorer: Scorer) -> None:
             f"Images must have the shape [images, {channels or 'channels'}, {height}, {width}], but these have "
             f"{list(images.shape)}. Resize them, or add the missing axes."
         )
+    if images.layout != torch.strided or images.is_meta:
+        kind = "sparse" if images.layout != torch.strided else "without values (meta)"
+        raise UsageError(f"Images must be a dense tensor, but these are {kind}. Call images.to_dense(), or load them.")
     if not images.is_floating_point():
         raise UsageError(f"Images must be floats in 0..1, but these are {images.dtype}. Divide bytes by 255.")
     if not len(images):
