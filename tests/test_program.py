@@ -31,6 +31,20 @@ def test_inside_it_can_be_entered_again_and_errors_restore_all() -> None:
     assert settings() == before
 
 
+def test_without_onednn_no_pixel_leaves_its_footprint() -> None:
+    """torch then takes NNPACK for 16 images and more, which multiplies transformed tiles or spectra."""
+    convolution, draw = torch.nn.Conv2d(4, 4, 5, padding=2), torch.Generator().manual_seed(0)
+    images = torch.rand(16, 4, 32, 32, generator=draw)
+    changed = images.clone()
+    changed[:, :, 10, 10] = 1 - images[:, :, 10, 10].round()
+    before = torch._C._get_nnpack_enabled()
+    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), full_precision():
+        moved = (convolution(images) != convolution(changed)).any(dim=1).any(dim=0)
+    moved[8:13, 8:13] = False
+    assert not moved.any()
+    assert torch._C._get_nnpack_enabled() == before
+
+
 def test_one_thread_at_a_time_is_inside() -> None:
     """torch has one set of flags for all threads: who came second would be left with what the first one found."""
     before, inside, may_leave = settings(), Event(), Event()

@@ -136,7 +136,7 @@ def at_once(limits: Mapping[str, int], device: torch.device) -> int:
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """The arithmetic of proofs, whatever training has set: float32 without TF32 and without cuDNN.
+    """The arithmetic of proofs, whatever training has set: float32 without TF32, without cuDNN and without NNPACK.
 
     With TF32, an H200 gives an image different scores at different positions in its batch. cuDNN may compute a float32
     convolution by FFT, and for 192 channels on an H200 it does: a patch then changes the last bits of scores all over
@@ -145,6 +145,9 @@ def full_precision() -> Iterator[None]:
     passes the audits of the shipped models (`bagcert audit --device cuda`, with `--cudnn`, `--tf32` or
     `--dtype bfloat16`).
 
+    NNPACK transforms tiles, too (Winograd, FFT). On a CPU torch takes it for 16 images and more if oneDNN is missing,
+    as on some machines it is, or switched off.
+
     torch keeps these settings for the whole process, so only one thread at a time may be inside.
     """
     with ONE_AT_A_TIME:
@@ -152,7 +155,10 @@ def full_precision() -> Iterator[None]:
         torch.set_float32_matmul_precision("highest")
         try:
             reduced = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
-            with torch.backends.cudnn.flags(enabled=reduced, benchmark=False, deterministic=True, allow_tf32=False):
+            with (
+                torch.backends.nnpack.flags(enabled=False),
+                torch.backends.cudnn.flags(enabled=reduced, benchmark=False, deterministic=True, allow_tf32=False),
+            ):
                 yield
         finally:
             torch.set_float32_matmul_precision(before)
