@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -124,6 +125,19 @@ def test_a_single_image_waits_for_no_others() -> None:
     fast.running.logits = lambda images: passes.append(len(images)) or logits(images)  # type: ignore[func-returns-value]
     fast.predict(pictures()[:3])
     assert passes == [1, 1, 1]
+
+
+def test_weights_that_could_not_be_followed_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an interrupted compilation the network of the old weights must not score for the new ones."""
+    defense = small_defense("logits", "two-mask").by("fast")
+    before = defense.scores(pictures()).values
+    defense.scorer.head.weight.data.mul_(2)  # type: ignore[union-attr, operator]
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("bagcert.scorers.other_program.logits_by", Mock(side_effect=KeyboardInterrupt))
+        defense.scores(pictures())
+    after = defense.scores(pictures()).values
+    assert not torch.equal(before, after)
+    assert torch.equal(after, defense.by("exact").by("fast").scores(pictures()).values)
 
 
 def test_instructions_are_read_from_the_processor(tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ class Running:
 
     def follow(self) -> None:
         """Take over the weights that the scorer has now."""
-        self.weights = {name: value.clone() for name, value in self.scorer.state_dict().items()}
+        weights = {name: value.clone() for name, value in self.scorer.state_dict().items()}
         self.logits = logits_by(self.program, self.scorer)
+        self.weights = weights  # last: only now are they those of the logits
 
     def current(self) -> "Running":
         """Itself, with the scorer's weights; else certificates would be those of weights that are no more."""
