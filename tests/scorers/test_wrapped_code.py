@@ -134,6 +134,34 @@ def test_a_leak_below_the_units_of_scores_is_seen_in_the_program_that_runs() -> 
         check_traced(network, traced, 3)
 
 
+class Poles(nn.Module):
+    """Divides by zero at one color, which no check tries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Conv2d(3, 2, 3, padding=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.last(images / (images - 0.25))
+        return scores
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
+def test_an_infinity_stays_in_its_footprint_or_the_network_is_refused(kind: torch.dtype) -> None:
+    """On some processors convolutions of an odd number of channels in bfloat16 multiply other pixels by 0."""
+    try:
+        scorer = wrap(Poles().eval().to(kind), 8)
+    except UsageError as error:
+        assert kind != torch.float32 and "must reach its footprint only" in str(error)
+        return
+    images = torch.rand(16, 3, 8, 8).to(kind).contiguous(memory_format=torch.channels_last)
+    attacked = images.clone()
+    attacked[:, :, 4, 4] = 0.25
+    moved = (scorer.scores(images) != scorer.scores(attacked)).any(dim=1).any(dim=0)
+    moved[3:6, 3:6] = False
+    assert not moved.any()
+
+
 def test_weights_of_another_shape_are_refused() -> None:
     """A larger kernel would see more than the footprint says."""
     network = nn.Sequential(nn.Conv2d(3, 2, 3, padding=1)).eval()

@@ -103,7 +103,7 @@ def test_a_batch_has_one_changed_pixel_in_each_image() -> None:
     images = torch.rand(16, 2, 4, 9, generator=torch.Generator().manual_seed(0))
     noted: Any = Noted(torch.clone)
     check_batch(nn.Identity(), noted, images)
-    clean, turned, swapped = noted.given
+    clean, turned, swapped, missing = noted.given
     assert torch.equal(clean, images)
     places = [0, 8, 27, 35, 2, 5, 8, 10, 13, 16, 18, 21, 24, 26, 29, 32]
     for number, place in enumerate(places):
@@ -111,15 +111,27 @@ def test_a_batch_has_one_changed_pixel_in_each_image() -> None:
         for changed, value in (
             (turned, 1 - images[number, :, row, column].round()),
             (swapped, images[15 - number, :, row, column]),
+            (missing, torch.nan),
         ):
             expected = images[number].clone()
             expected[:, row, column] = value
-            assert torch.equal(changed[number], expected)
+            assert torch.equal(bits(changed[number]), bits(expected))
 
 
 def test_a_leak_in_a_batch_is_told_with_pixel_and_output() -> None:
     noted: Any = Noted(Leak())
     with pytest.raises(UsageError, match=r"^Pixel \(0, 8\) must reach its .*, but changes output \(3, 2\)\."):
+        check_batch(nn.Identity(), noted, torch.rand(16, 2, 4, 9, generator=torch.Generator().manual_seed(0)))
+
+
+def neighbors_times_zero(images: Tensor) -> Tensor:
+    """As a kernel computes that fills up an odd number of channels by those of the pixel before, times 0."""
+    return images + 0 * images.roll(1, dims=3)
+
+
+def test_a_kernel_that_spreads_infinities_is_refused() -> None:
+    noted: Any = Noted(neighbors_times_zero)
+    with pytest.raises(UsageError, match=r"^Pixel \(0, 0\) must reach its .*, but changes output \(0, 1\)\."):
         check_batch(nn.Identity(), noted, torch.rand(16, 2, 4, 9, generator=torch.Generator().manual_seed(0)))
 
 

@@ -15,6 +15,8 @@ from bagcert.threats.traced_network import Traced
 from bagcert.threats.tracing import example_weight
 
 BATCH = 16  # as many images as a defense scores at once
+DECLARED = "Give the true footprint of this network."
+MIXED_HERE = "This machine mixes positions as it computes the network. Use network.float(), or another device."
 
 
 @torch.no_grad()
@@ -76,14 +78,11 @@ def check_footprint(module: nn.Module, footprint: Footprint, channels: int) -> N
             refuse_escape(moved & ~regions.masks(torch.tensor([place]))[0], row, column)
 
 
-def refuse_escape(escaped: Tensor, row: int, column: int) -> None:
+def refuse_escape(escaped: Tensor, row: int, column: int, cure: str = DECLARED) -> None:
     """Refuse outputs, bool [i j], that a pixel changed outside its footprint."""
     if bool(escaped.any()):
         at = tuple(int(number) for number in escaped.nonzero()[0])
-        raise UsageError(
-            f"Pixel ({row}, {column}) must reach its footprint only, but changes output {at}. "
-            "Give the true footprint of this network."
-        )
+        raise UsageError(f"Pixel ({row}, {column}) must reach its footprint only, but changes output {at}. {cure}")
 
 
 @full_precision()
@@ -135,7 +134,10 @@ def own_scores(network: nn.Module, images: Tensor) -> Tensor:
 
 
 def check_batch(network: nn.Module, traced: Traced, images: Tensor) -> None:
-    """Change one pixel of each image, at the corners and all over, and compare the scores of all images."""
+    """Change one pixel of each image, at the corners and all over, and compare the scores of all images.
+
+    NaN is tried as well, since a kernel may multiply pixels outside the footprint by 0, which infinities survive.
+    """
     height, width = traced.footprint.image_size
     corners = torch.tensor([0, width - 1, (height - 1) * width, height * width - 1])
     places = torch.cat([corners, torch.linspace(0, height * width - 1, BATCH - 2).long()[1:-1]])
@@ -144,12 +146,13 @@ def check_batch(network: nn.Module, traced: Traced, images: Tensor) -> None:
     outside = ~regions.masks(places).to(images.device)
     scores = bits(traced(network, images.clone()))
     each = torch.arange(BATCH)
-    for value in (1 - images[each, :, rows, columns].round(), images.flip(0)[each, :, rows, columns]):
+    there = images[each, :, rows, columns]
+    for value in (1 - there.round(), images.flip(0)[each, :, rows, columns], torch.full_like(there, torch.nan)):
         changed = images.clone()
         changed[each, :, rows, columns] = value
         escaped = (bits(traced(network, changed)) != scores).any(dim=1) & outside
         for number in each.tolist():
-            refuse_escape(escaped[number], int(rows[number]), int(columns[number]))
+            refuse_escape(escaped[number], int(rows[number]), int(columns[number]), MIXED_HERE)
 
 
 def bits(scores: Tensor) -> Tensor:
