@@ -22,10 +22,10 @@ from bagcert.rows.stored_scores import read_chunk, store_scores
 from bagcert.rows.verify import check
 from bagcert.rows.verify.check import checker_for, verify_rows
 from bagcert.rows.verify.painted import read_mask_files, rectangles
-from bagcert.rows.verify.reach import NONE, blind_views, maximal_reach
+from bagcert.rows.verify.reach import NONE, blind_views, field_of, maximal_reach
 from bagcert.rows.write import Plan, write_rows
 from bagcert.rules import rules_for
-from bagcert.scorers.footprint_table import read_footprint
+from bagcert.scorers.footprint_table import layer_table, read_footprint
 from bagcert.scorers.views import HiddenRectangles, HiddenSets, runs
 from bagcert.threats import Footprint, Layer, parse_threat
 from bagcert.threats.masks_file import read_masks
@@ -443,6 +443,29 @@ def test_layers_that_see_less_than_the_file_says_are_found(rows: Path) -> None:
     verdict = verify_rows(rows)
     assert "layers that see 1x1 pixels, file says 5x5" in [problem.words for problem in verdict.problems]
     assert any("each seeing 1x1 pixels by 2 layers" in line for line in words(verdict))
+
+
+ONE_EACH = [[[pixel, 1]] for pixel in range(8)]
+
+
+@pytest.mark.parametrize("forged", [{"pixels": {"rows": ONE_EACH, "columns": ONE_EACH}}, {"kept": [1, 1]}])
+def test_a_table_that_sees_less_than_the_file_says_is_found(rows: Path, forged: dict[str, Any]) -> None:
+    def other(meta: dict[str, Any]) -> None:
+        del meta["footprint"]["layers"]
+        meta["footprint"].update(forged)
+
+    edit_meta(rows, other)
+    (kind,) = forged
+    found = [problem.words for problem in verify_rows(rows).problems]
+    assert f"{kind} that see 1x1 pixels, file says 5x5" in found
+
+
+@pytest.mark.parametrize("padding", [0, 5])
+def test_what_is_seen_goes_from_the_first_pixel_to_the_last(padding: int) -> None:
+    layers = [Layer(3, dilation=2, padding=padding)]  # far outside, outputs see nothing
+    honest = Footprint.of_layers(layers, (9, 9))
+    footprint = {"image_size": [9, 9], "grid": list(honest.grid), "layers": layer_table(layers)}
+    assert field_of(footprint) == list(honest.receptive_field)
 
 
 LAYER: dict[str, list[int]] = {"kernel": [1, 1], "stride": [1, 1], "dilation": [1, 1], "padding": [0, 0]}

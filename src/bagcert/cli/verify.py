@@ -57,5 +57,8 @@ def sight(footprint: dict[str, Any]) -> str:
     field = "x".join(map(str, footprint["kept"] if "kept" in footprint else field_of(footprint)))
     if "maps" in footprint:
         return f"each seeing at most {field} pixels by the layers of its own map, one of {len(footprint['maps'])}"
-    by = f"by {len(footprint['layers'])} layers" if "layers" in footprint else "of its own ablated image"
+    if "layers" in footprint:
+        by = f"by {len(footprint['layers'])} layers"
+    else:
+        by = "of its own ablated image" if "kept" in footprint else "by the table in the rows"
     return f"each seeing {field} pixels {by}"

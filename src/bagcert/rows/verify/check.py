@@ -17,7 +17,7 @@ from bagcert.rows.shards import numbers_of
 from bagcert.rows.stored_scores import ScoreFiles, digest
 from bagcert.rows.verify.conditions import CONDITIONS, VIEW_CONDITIONS, Finding, covered, with_alerts
 from bagcert.rows.verify.painted import Masks, patches_at_once
-from bagcert.rows.verify.reach import NONE, Floats, Reach, blind_views, field_of, maps_of, maximal_reach
+from bagcert.rows.verify.reach import NONE, Floats, Reach, blind_views, field_of, maximal_reach, tables_of
 
 REMEDY = "Make it again with bagcert certify --scores."
 
@@ -208,11 +208,11 @@ def verdict_of(
 
 
 def check_field(footprint: dict[str, Any]) -> Iterator[str]:
-    """Whether the layers see as far as the header says to readers."""
+    """Whether the outputs see as far as the header says to readers."""
     stated = [min(pair) for pair in zip(footprint["receptive_field"], footprint["image_size"], strict=True)]
-    layered = all("layers" in each for each in maps_of(footprint))
-    if layered and (found := field_of(footprint)) != stated:
-        yield f"layers that see {found[0]}x{found[1]} pixels, file says {stated[0]}x{stated[1]}"
+    made = tables_of(footprint)
+    if made and (found := field_of(footprint)) != stated:
+        yield f"{' and '.join(made)} that see {found[0]}x{found[1]} pixels, file says {stated[0]}x{stated[1]}"
 
 
 def missing(meta: Meta, records: list[Record]) -> Iterator[Problem]:

@@ -142,6 +142,11 @@ def maps_of(footprint: dict[str, Any]) -> list[dict[str, Any]]:
     return footprint.get("maps") or [footprint]
 
 
+def tables_of(footprint: dict[str, Any]) -> list[str]:
+    """The names of what makes it; none of views, which see what they do not hide."""
+    return [key for key in REACHES if any(key in each for each in maps_of(footprint))]
+
+
 def seen_by_maps(footprint: dict[str, Any]) -> list[tuple[list[set[int]], list[set[int]]]]:
     """The pixels that each output of each map sees, along rows and along columns."""
     found, room = [], Room()
@@ -244,9 +249,14 @@ def seen_pixels(layers: Sequence[dict[str, list[int]]], axis: int, pixels: int) 
 
 
 def field_of(footprint: dict[str, Any]) -> list[int]:
-    """The most rows and columns of the image that an output of any map sees."""
+    """The most rows and columns of the image, from the first to the last, that an output of any map sees."""
     parts = seen_by_maps(footprint)
-    return [max(len(seen) for part in parts for seen in part[axis]) for axis in (0, 1)]
+    return [max(span(seen) for part in parts for seen in part[axis]) for axis in (0, 1)]
+
+
+def span(pixels: set[int]) -> int:
+    """From the first to the last pixel along one axis; 0 if there is none."""
+    return max(pixels) - min(pixels) + 1 if pixels else 0
 
 
 def kept_pixels(kept: Sequence[int], axis: int, pixels: int) -> list[set[int]]:
