@@ -54,6 +54,24 @@ def test_no_logit_leaves_the_bounds(step: ScoreStep) -> None:
     assert low <= int(fixed.min()) and int(fixed.max()) <= high
 
 
+@pytest.mark.parametrize("name", ["sigmoid", "tanh"])
+def test_the_place_in_a_tensor_never_decides_how_a_score_is_rounded(name: str) -> None:
+    """torch computes the last few numbers of a tensor in another way: the same logits there gave other integers."""
+    step = score_step(name)
+    low, high = step.bounds
+    half = (torch.arange(low, high, dtype=torch.float64) + 0.5) / step.unit
+    edges = (half.logit() if name == "sigmoid" else half.atanh() + 1).float()
+    near = [edges]
+    for way in (-torch.inf, torch.inf):
+        moved = edges
+        for _ in range(2):
+            moved = moved.nextafter(torch.tensor(way))
+            near.append(moved)
+    logits = torch.cat(near)
+    alone = torch.cat([step.fixed(each) for each in logits.split(1)])  # type: ignore[no-untyped-call]
+    assert torch.equal(step.fixed(logits), alone)
+
+
 def test_large_logits_saturate() -> None:
     assert LogitStep().fixed(torch.tensor([5000.0, -5000.0, 1.5])).tolist() == [2**20, -(2**20), 384]
 
