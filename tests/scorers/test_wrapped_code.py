@@ -162,6 +162,21 @@ def test_an_infinity_stays_in_its_footprint_or_the_network_is_refused(kind: torc
     assert not moved.any()
 
 
+@pytest.mark.parametrize("last", [nn.SiLU, nn.GELU, nn.Sigmoid, nn.ReLU])
+def test_the_place_in_a_batch_decides_nothing_or_the_network_is_refused(last: type[nn.Module]) -> None:
+    """torch computes the last few numbers of a tensor in another way, here those of the last image."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), last()).eval()
+    try:
+        scorer = wrap(network, 5)
+    except UsageError as error:
+        assert last != nn.ReLU and "must give an image the same scores at every place of a batch" in str(error)
+        return
+    for image in torch.rand(64, 3, 5, 5):
+        logits = scorer.logits(image.repeat(16, 1, 1, 1).contiguous(memory_format=torch.channels_last))
+        assert torch.equal(logits, logits[:1].expand_as(logits))
+
+
 def test_weights_of_another_shape_are_refused() -> None:
     """A larger kernel would see more than the footprint says."""
     network = nn.Sequential(nn.Conv2d(3, 2, 3, padding=1)).eval()

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from bagcert.errors import UsageError
 from bagcert.threats import Footprint, Layer
-from bagcert.threats.probe import bits, check_batch, check_footprint, copied, own_scores, reached_outputs
+from bagcert.threats.probe import (
+    bits,
+    check_batch,
+    check_footprint,
+    check_places,
+    copied,
+    own_scores,
+    reached_outputs,
+)
 
 TRIED: list[list[int]] = []  # the module is copied, so that it cannot hold this itself
 
@@ -133,6 +141,19 @@ def test_a_kernel_that_spreads_infinities_is_refused() -> None:
     noted: Any = Noted(neighbors_times_zero)
     with pytest.raises(UsageError, match=r"^Pixel \(0, 0\) must reach its .*, but changes output \(0, 1\)\."):
         check_batch(nn.Identity(), noted, torch.rand(16, 2, 4, 9, generator=torch.Generator().manual_seed(0)))
+
+
+def test_a_network_that_knows_the_place_in_a_batch_is_refused() -> None:
+    images = torch.rand(16, 2, 4, 9, generator=torch.Generator().manual_seed(0))
+    check_places(nn.Identity(), Noted(torch.clone), images)  # type: ignore[arg-type]
+    last = torch.zeros(16, 1, 1, 1)
+    last[-1] = 1e-6
+    with pytest.raises(UsageError) as error:
+        check_places(nn.Identity(), Noted(lambda batch: batch + last), images)  # type: ignore[arg-type]
+    assert str(error.value) == (
+        "A network must give an image the same scores at every place of a batch, but this machine rounds its functions "
+        "differently there. Use ReLU, even numbers of features, or a power of 2 of threads."
+    )
 
 
 def test_a_network_that_cannot_be_copied_is_refused() -> None:

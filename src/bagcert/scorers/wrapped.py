@@ -98,11 +98,12 @@ def wrap(module: nn.Module, image_size: IntOrPair, channels: int = 3, step: str 
     them see more than the footprint.
 
     Then the trace is checked. Single pixels are set to NaN and to other values, in float64 and as a defense runs the
-    network, and no output outside the footprint may change. The network's own code must give the scores of its trace,
-    bit for bit, whatever the layout and the number of images, with gradients and without. It must change no weight,
-    buffer or attribute of the network and draw no random numbers. These checks sample: a branch that none of them takes
-    (by the clock, for rare images) and memory outside of the network (a global variable, a closure, a file) are not
-    seen. The scores and their proofs are then those of the trace, not what the network's own code would answer.
+    network, and no output outside the footprint may change. An image must have the same scores, bit for bit, at every
+    place of a batch. The network's own code must give the scores of its trace, bit for bit, whatever the layout and the
+    number of images, with gradients and without. It must change no weight, buffer or attribute of the network and draw
+    no random numbers. These checks sample: a branch that none of them takes (by the clock, for rare images) and memory
+    outside of the network (a global variable, a closure, a file) are not seen. The scores and their proofs are then
+    those of the trace, not what the network's own code would answer.
 
     `step` says what the outputs are: "logits" (fixed-point, for `two-mask`), "heaviside" (a vote where an output is at
     least 0), "sigmoid" or "softmax".

@@ -15,6 +15,7 @@ from bagcert.threats.traced_network import Traced
 from bagcert.threats.tracing import example_weight
 
 BATCH = 16  # as many images as a defense scores at once
+SHOWN = 8  # images, each at every place of a batch
 DECLARED = "Give the true footprint of this network."
 MIXED_HERE = "This machine mixes positions as it computes the network. Use network.float(), or another device."
 
@@ -103,6 +104,7 @@ def check_traced(module: nn.Module, traced: Traced, channels: int) -> None:
         with unchanged(network):
             own_scores(network, images)
         check_batch(network, traced, images)
+        check_places(network, traced, images)
     modes: list[tuple[AbstractContextManager[object], Tensor]] = [
         (torch.no_grad(), images),
         (torch.no_grad(), images.contiguous(memory_format=torch.contiguous_format)),
@@ -153,6 +155,22 @@ def check_batch(network: nn.Module, traced: Traced, images: Tensor) -> None:
         escaped = (bits(traced(network, changed)) != scores).any(dim=1) & outside
         for number in each.tolist():
             refuse_escape(escaped[number], int(rows[number]), int(columns[number]), MIXED_HERE)
+
+
+def check_places(network: nn.Module, traced: Traced, images: Tensor) -> None:
+    """Show some images at every place of a batch: their scores must have the same bits everywhere.
+
+    torch computes the last numbers of a tensor, or of a thread's share, in another way than the others. Many functions
+    (SiLU, GELU, sigmoid, powers) and some products of matrices round differently there.
+    """
+    for image in images[:SHOWN]:
+        batch = image.repeat(BATCH, 1, 1, 1).contiguous(memory_format=torch.channels_last)
+        scores = bits(traced(network, batch))
+        if not torch.equal(scores, scores[:1].expand_as(scores)):
+            raise UsageError(
+                "A network must give an image the same scores at every place of a batch, but this machine rounds its "
+                "functions differently there. Use ReLU, even numbers of features, or a power of 2 of threads."
+            )
 
 
 def bits(scores: Tensor) -> Tensor:
