@@ -72,6 +72,22 @@ def test_the_place_in_a_tensor_never_decides_how_a_score_is_rounded(name: str) -
     assert torch.equal(step.fixed(logits), alone)
 
 
+@pytest.mark.parametrize("step", [SoftmaxStep(), ThresholdStep(0.3)], ids=["softmax", "threshold"])
+def test_the_place_in_a_batch_never_decides_how_a_softmax_is_rounded(step: ScoreStep) -> None:
+    """With three threads torch computes a few images of a batch in another way."""
+    draw, threads = torch.Generator().manual_seed(0), torch.get_num_threads()
+    others = 3 * torch.randn(64, 9, 5, 5, generator=draw)
+    edges = (torch.randint(1, 1023, (64, 5, 5), generator=draw) + 0.5) / 1024 if step.unit > 1 else torch.tensor(0.3)
+    first = edges.double().logit() + others.double().logsumexp(dim=1)  # the softmax of class 0 is at an edge
+    torch.set_num_threads(3)
+    try:
+        for logits in torch.cat([first[:, None].float(), others], dim=1):
+            fixed = step.fixed(logits.repeat(16, 1, 1, 1))
+            assert torch.equal(fixed, fixed[:1].expand_as(fixed))
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_large_logits_saturate() -> None:
     assert LogitStep().fixed(torch.tensor([5000.0, -5000.0, 1.5])).tolist() == [2**20, -(2**20), 384]
 

@@ -6,6 +6,7 @@ for 1.0, and values saturate at `bounds`.
 
 from abc import ABC, abstractmethod
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,8 +75,13 @@ class SigmoidStep(ScoreStep):
         return self._round(logits.float().double().sigmoid())
 
 
+def wide_softmax(logits: Tensor) -> Tensor:
+    """In float64, where rounding, which may differ from place to place in a batch, all but never decides a score."""
+    return logits.float().double().softmax(dim=1)
+
+
 class SoftmaxStep(ScoreStep):
-    """The softmax over the classes of each position (App. A.3)."""
+    """The softmax over the classes of each position (App. A.3); integers are rounded from float64, as the sigmoid's."""
 
     name = "softmax"
     unit = 2**10
@@ -85,7 +91,7 @@ class SoftmaxStep(ScoreStep):
         return logits.float().softmax(dim=1)
 
     def fixed(self, logits: Tensor) -> Scores:
-        return self._round(self.soft(logits))
+        return self._round(wide_softmax(logits))
 
 
 class TanhStep(ScoreStep):
@@ -129,8 +135,8 @@ class ReluStep(ScoreStep):
 class ThresholdStep(ScoreStep):
     """A vote for every class whose softmax is at least θ: several classes, or none (Levine & Feizi).
 
-    θ stands for the nearest float32, the type of the softmax; so the comparison itself is exact. Its gradient is
-    replaced by that of the softmax.
+    θ stands for the nearest float32, so the comparison itself is exact; votes compare it with a softmax in float64.
+    Its gradient is replaced by that of the softmax.
     """
 
     name = "threshold"
@@ -140,13 +146,14 @@ class ThresholdStep(ScoreStep):
 
     def __init__(self, theta: float) -> None:
         self.theta = theta
+        self.nearest = float(np.float32(theta))
 
     def soft(self, logits: Tensor) -> Scores:
         smooth = logits.float().softmax(dim=1)
         return (smooth >= self.theta).float() + (smooth - smooth.detach())
 
     def fixed(self, logits: Tensor) -> Scores:
-        return (logits.float().softmax(dim=1) >= self.theta).to(torch.int32)
+        return (wide_softmax(logits) >= self.nearest).to(torch.int32)
 
 
 class LogitStep(ScoreStep):
