@@ -197,3 +197,13 @@ def test_no_attack_of_a_whole_small_world_changes_what_is_certified(rule: str, t
         assert not bool((changes & certificate.certified).any())
         certified, flipped = certified + int(certificate.certified.sum()), flipped + int(changes.sum())
     assert certified > 20 and flipped > 20
+
+
+@pytest.mark.parametrize("width", [5, 8, 33])
+def test_the_place_in_a_batch_changes_no_logit(width: int) -> None:
+    """The last rows of a product of matrices may be rounded in another way than the others."""
+    torch.manual_seed(0)
+    scorer = AblationConfig(classes=3, kept=(5, 4), width=width, blocks=(1,)).build((5, 5), (0.0,), (1.0,)).eval()
+    with torch.no_grad():
+        logits = scorer.logits(torch.rand(1, 3, 5, 5).repeat(16, 1, 1, 1))
+    assert torch.equal(logits, logits[:1].expand_as(logits))

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from bagcert.errors import UsageError
 from bagcert.scorers.base import conv_norm
+
+WHOLE = 8  # products over a multiple of so many features are rounded alike for all rows, whatever their place
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,11 @@ class Classifier(nn.Module):
         self.head = nn.Linear(before, shape.classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.blocks(self.stem(images.contiguous(memory_format=torch.channels_last)))
-        logits: Tensor = self.head(features.mean(dim=(2, 3)))
-        return logits
+        maps: Tensor = self.blocks(self.stem(images.contiguous(memory_format=torch.channels_last)))
+        features, weight = maps.mean(dim=(2, 3)), self.head.weight
+        if spare := -features.shape[1] % WHOLE:
+            features, weight = (functional.pad(each, (0, spare)) for each in (features, weight))
+        return functional.linear(features, weight, self.head.bias)
 
 
 class BasicBlock(nn.Module):
