@@ -45,24 +45,16 @@ def shares(rows: Rows, patch: str, rule: str) -> str:
 
 def accuracies() -> Lines:
     """What each network proves."""
-    lines: Lines = [("network", "k", "patch", "photographs", "network alone", "recovered", "detected, t = 0")]
+    heads = ("network", "k", "patch", "photographs", "device", "network alone", "recovered", "detected, t = 0")
+    lines: Lines = [heads]
     for name, masks, patch in jobs():
         rows = rows_of(name, masks, patch)
         if rows is None:
             continue
-        alone = rows.results[Evaluation(patch, "detect")].predicted
-        found = [shares(rows, patch, rule) for rule in ("unanimous", "detect")]
-        count = f"{len(rows):,}"
-        lines.append(
-            (
-                name,
-                str(masks),
-                f"{patch} ({PATCHES[patch]})",
-                count,
-                percent(float((alone == rows.labels).double().mean())),
-                *found,
-            )
-        )
+        alone = rows.results[Evaluation(patch, "detect")].predicted == rows.labels
+        about = (name, str(masks), f"{patch} ({PATCHES[patch]})", f"{len(rows):,}", str(rows.header["device"]))
+        found = (shares(rows, patch, rule) for rule in ("unanimous", "detect"))
+        lines.append((*about, percent(float(alone.double().mean())), *found))
     return lines
 
 
