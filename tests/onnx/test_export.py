@@ -25,6 +25,7 @@ from bagcert.rules import IntegerScores, read_scores
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.stored_models import card
 from tests.cli.calling import call
+from tests.contracts.test_mixed import save_mixed_run
 from tests.onnx.conftest import pictures, small_defense
 from tests.onnx.running import outputs_of
 from tests.onnx.test_rule_graphs import assert_refused, assert_same
@@ -119,10 +120,22 @@ def test_ablations_are_exported_too(images: Tensor) -> None:
         assert torch.equal(torch.from_numpy(plain["scores"]), defense.scores(part).values), "or a softmax is at theta"
 
 
+def test_a_table_of_regions_is_in_the_file_once(tmp_path: Path) -> None:
+    """Maps of several footprints have regions that are no rectangles, and every sum over them takes the table."""
+    defense = bagcert.load(save_mixed_run(tmp_path / "run"))
+    graph = export_defense(defense, GuardBand(), {}).graph
+    large = [each.raw_data for each in graph.initializer if len(each.raw_data) > 4096]
+    assert len(large) == len(set(large)) >= 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "count"),
-    [pytest.param("cifar10", 4, marks=pytest.mark.full), ("cifar10-small", 16), ("cifar10-votes", 16)],
+    [
+        pytest.param("cifar10", 4, marks=pytest.mark.full),
+        ("cifar10-small", 16),
+        ("cifar10-votes", 16),
+    ],
 )
 def test_shipped_models_on_real_images(model: str, count: int, cifar10_dir: Path) -> None:
     defense = bagcert.load(model)

@@ -2,6 +2,7 @@
 
 import operator
 from functools import cached_property, reduce
+from math import prod
 
 import numpy as np
 import torch
@@ -29,8 +30,7 @@ class RegionSums:
         """Sums over each region; for rectangles by running totals along rows, then columns."""
         graph, leading = self.graph, [0] * (rank - 2)
         if not self.regions.families:
-            table = self.regions.masks().flatten(1).T.numpy().astype(graph.integer)
-            return graph.op("MatMul", graph.shaped(maps, *leading, len(table)), table)
+            return graph.op("MatMul", graph.shaped(maps, *leading, prod(self.regions.grid)), self._table)
         ahead = np.array([*leading, 1, 1, *leading, 0, 0])  # a zero before the first row and column
         padded = graph.op("Pad", maps, ahead)
         parts = [self._family(padded, family, leading) for family in self.regions.families]
@@ -41,8 +41,13 @@ class RegionSums:
         return self.graph.op("Gather", self._shared, chosen, axis=0)
 
     @cached_property
+    def _table(self) -> Value:
+        """Which positions lie in which region, to be multiplied by."""
+        return self.graph.value(self.regions.masks().flatten(1).T.numpy().astype(self.graph.integer))
+
+    @cached_property
     def _shared(self) -> Value:
-        return self.graph.value(self.regions.masks().numpy())  # once in the file, however often it is used
+        return self.graph.value(self.regions.masks().numpy())
 
     def _family(self, padded: Value, family: Family, leading: list[int]) -> Value:
         rows, columns = family.intervals
