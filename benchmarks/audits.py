@@ -140,13 +140,17 @@ def main(
     if not table_only:
         facts = provenance("benchmarks.audits", ["--device", device, "--images", images], torch.device(device))
         known: dict[tuple[str, str, str], dict[str, Any]] = kept(device, facts) if keep else {}
-        found: list[dict[str, Any]] = []
-        for _, program in PROGRAMS[device]:
-            for model in shipped_models():
-                entry = known.get((model, card(model)["weights_sha256"], str(program)))
-                found.append(entry or audited(model, program, images, data_dir))
-                print(f"{model}, {program}: {verdict(found[-1])}", flush=True)
-                write_results(results_file(device), facts, {"audits": found})  # each, as it may be stopped
+        found: dict[tuple[str, str, str], dict[str, Any]] = {}
+        programs = {
+            (model, card(model)["weights_sha256"], str(program)): program
+            for _, program in PROGRAMS[device]
+            for model in shipped_models()
+        }
+        for key, program in programs.items():
+            found[key] = known.get(key) or audited(key[0], program, images, data_dir)
+            print(f"{key[0]}, {program}: {verdict(found[key])}", flush=True)
+            left = [known[each] for each in programs if each in known and each not in found]
+            write_results(results_file(device), facts, {"audits": [*found.values(), *left]})  # as it may be stopped
     write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8")).encode())
 
 

@@ -1,4 +1,4 @@
-"""Fill docs/speed.md and draw its figures from the stored results of growth, kernels, latency, roofline and trade.
+"""Fill docs/speed.md and draw its figures from the stored results of growth, kernels, latency, roofline, trade.
 
     python -m benchmarks.speed
 

@@ -1,5 +1,6 @@
 """Which attacks a million are: so many units of each case, in an order in which any beginning is a fair sample."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bagcert.data.base import derive_seed
@@ -52,6 +53,11 @@ def rules_of(model: str, patch: str) -> list[str]:
     above = {row["rule"]: row["above"] for row in alerts}.get("detect")
     named = dict.fromkeys(row["rule"] for row in facts["test"])
     return [*named, *([] if above is None else [f"detect:{above}"])]
+
+
+def planned(models: Iterable[str]) -> list[str]:
+    """Those of the models that the million is about."""
+    return [model for model in models if model in ATTACKS]
 
 
 def all_units(models: list[str]) -> list[Unit]:

@@ -24,7 +24,7 @@ from bagcert.rules import IntegerScores, read_scores
 from bagcert.stored_models import card, shipped_models
 from bagcert.tensors import Images
 from benchmarks.million.patches import STEP_SIZE, Painted, cheap, descents
-from benchmarks.million.plan import CHEAP, CONTROL, DESCENTS, EACH, LARGEST, Case, Unit, all_units, rules_of
+from benchmarks.million.plan import CHEAP, CONTROL, DESCENTS, EACH, LARGEST, Case, Unit, all_units, planned, rules_of
 from benchmarks.million.world import Slice, World
 from studies.common.commands import choose
 
@@ -238,12 +238,12 @@ def new_case(model: str, patch: str, rule: str) -> Record:
 
 def run(sitting: Sitting, parts: Sequence[int], minutes: float, only: Sequence[str] = ()) -> Record:
     """Run what no sitting has run yet, `only` on some models if any are named; what all sittings have found."""
-    models = list(shipped_models())
-    wanted, planned = choose("model", only, models), all_units(models)
+    models = planned(shipped_models())
+    wanted, plan = choose("model", only, models), all_units(models)
     sitting.folder.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * minutes
     done = stored(sitting)
-    chosen = [unit for unit in planned if unit.slice in parts and unit.case.model in wanted]
+    chosen = [unit for unit in plan if unit.slice in parts and unit.case.model in wanted]
     units = [unit for unit in chosen if unit.name not in done]
     path = sitting.folder / f"units-{'-'.join(map(str, parts))}-{time.time_ns()}.jsonl"
     with path.open("x", encoding="utf-8") as file:
@@ -256,6 +256,6 @@ def run(sitting: Sitting, parts: Sequence[int], minutes: float, only: Sequence[s
             print(f"{number}/{len(units)} {json.dumps(record)}", flush=True)
     found = stored(sitting)
     weights = {model: card(model)["weights_sha256"] for model in models}
-    left = len([unit for unit in planned if unit.name not in found])
+    left = len([unit for unit in plan if unit.name not in found])
     facts = {"weights_sha256": weights, "attack": sitting.attack, "units_left": left}
     return {**facts, "devices": sorted({each["device"] for each in found.values()}), **summary(found.values())}

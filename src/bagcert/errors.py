@@ -10,10 +10,10 @@ class UsageError(ValueError):
 
     >>> import bagcert
     >>> try:
-    ...     bagcert.load("cifar11")
+    ...     bagcert.load("cifar11")  # doctest: +ELLIPSIS
     ... except bagcert.UsageError as error:
     ...     print(error)
-    Unknown model or run folder 'cifar11'. Did you mean 'cifar10'? Known: cifar10, cifar10-small, cifar10-votes.
+    Unknown model or run folder 'cifar11'. Did you mean 'cifar10'? Known: cifar10, ...
     """
 
 

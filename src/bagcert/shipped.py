@@ -12,6 +12,7 @@ from bagcert.errors import UsageError
 
 WEIGHTS_SHA256 = {
     "cifar10": "4295b326d3b5ac23170d41567322d8b05f7b95fef6e27302c6773043fc03ae15",
+    "cifar10-distilled": "f1aa48e9e1801722b352d250bc36351be261ad19a778c0455f10b2bcb876f928",
     "cifar10-small": "406eab1a94d8eb79ab60c97ee8109576366d47666036eace8a5b596d07864c2a",
     "cifar10-votes": "22e2a5cbb47dbbc53ff327daf822acace1579f08418669328a2610f5673cc671",
 }

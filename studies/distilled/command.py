@@ -104,6 +104,7 @@ def distilled(
     ]
     plan = Plan(share, peers, thinned, phases(device))
     say = said_by(teacher, device, thinned > 0) if share and teacher != NONE else None
+    images, per_batch = sources[0]
     taken = train(students, say, sources, clock, plan, derive_seed(*seeds), device)
     facts = {
         "classes": list(dataset.classes),
@@ -113,6 +114,7 @@ def distilled(
         "teacher": teacher,
         "seeds": seeds,  # side by side
         "steps": taken,
+        "epochs": round(taken * per_batch / len(images), 2),  # of images that were not generated
         "share": share,
         "peers": peers,
         "thinned": thinned,

@@ -61,6 +61,7 @@ RIVALS = (
 # The rules to list for each shipped model, if its rows have them.
 OURS: dict[str, tuple[str, ...]] = {
     "cifar10": ("two-mask",),
+    "cifar10-distilled": ("two-mask",),
     "cifar10-small": ("two-mask",),
     "cifar10-votes": ("every-region", "two-mask"),
 }

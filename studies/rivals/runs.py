@@ -136,6 +136,7 @@ def take_over(run: Path, recipe: Recipe, folder: Path) -> None:
 
 def training_facts(facts: dict[str, Any], recipe: str) -> Training:
     """What a card says of its training; the number of images is that of all training images."""
-    batch = facts["recipe"]["training"]["batch_size"]
-    epochs = round(facts["steps"] * batch / 50_000, 2)
+    epochs = facts.get("epochs")
+    if epochs is None:
+        epochs = round(facts["steps"] * facts["recipe"]["training"]["batch_size"] / 50_000, 2)
     return Training(recipe, epochs, facts["seconds"], facts["device"], facts.get("beside", 0))

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from bagcert.program import Program
 from bagcert.stored_models import card, shipped_models
 from benchmarks import audits
+from studies.common.results import provenance
 
 
 def test_the_table_is_that_of_the_stored_audits() -> None:
@@ -33,7 +35,7 @@ def test_a_violation_is_named_and_other_weights_and_programs_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audits, "RESULTS", tmp_path)
-    first, other, last = shipped_models()
+    first, other, *_, last = shipped_models()
     words, program = audits.PROGRAMS["cpu"][1]
     checks = [{"name": "locality", "passed": False}, {"name": "order", "passed": True}]
     entry = {"checks": checks, "cure": "batches of 16", "guard_band": {"to_eager_torch": "--slack 3"}}
@@ -81,3 +83,25 @@ def test_what_was_audited_is_stored_before_the_next_one_runs(tmp_path: Path, mon
     with pytest.raises(KeyboardInterrupt):
         audits.main("cpu")
     assert json.loads(audits.results_file("cpu").read_text(encoding="utf-8"))["audits"] == done
+
+
+def test_what_is_kept_outlives_an_audit_that_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audits, "RESULTS", tmp_path)
+    program, model = audits.PROGRAMS["cpu"][-1][1], list(shipped_models())[-1]
+    facts = provenance("benchmarks.audits", ["--device", "cpu", "--images", 4], torch.device("cpu"))
+    entry = {"model": model, "program": str(program), "weights_sha256": card(model)["weights_sha256"]}
+    held = entry | {"passed": True, "versions": facts["versions"]}
+    audits.results_file("cpu").write_text(json.dumps({**facts, "audits": [held]}), encoding="utf-8")
+    calls: list[str] = []
+
+    def once(name: str, *_: object) -> dict[str, object]:
+        calls.append(name)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return {"model": name, "program": "", "weights_sha256": "", "passed": False, "cannot_run": "no compiler"}
+
+    monkeypatch.setattr(audits, "audited", once)
+    with pytest.raises(KeyboardInterrupt):
+        audits.main("cpu", keep=True)
+    first, last = json.loads(audits.results_file("cpu").read_text(encoding="utf-8"))["audits"]
+    assert first["model"] == calls[0] and last == held

@@ -133,6 +133,7 @@ def test_a_table_of_regions_is_in_the_file_once(tmp_path: Path) -> None:
     ("model", "count"),
     [
         pytest.param("cifar10", 4, marks=pytest.mark.full),
+        ("cifar10-distilled", 16),
         ("cifar10-small", 16),
         ("cifar10-votes", 16),
     ],

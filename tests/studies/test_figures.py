@@ -94,7 +94,7 @@ def test_what_is_missing_is_said_with_its_command(full: Stock, tmp_path: Path) -
         "without 20 of 20 sweep models; to make them: python -m studies sweep --runs 'rf*'"
     ]
     assert patch_sizes(empty).notes[0] == (
-        "without 3 of 3 shipped models against all patches; to make them: python -m studies shipped shapes"
+        "without 4 of 4 shipped models against all patches; to make them: python -m studies shipped shapes"
     )
     for builder in (attacked, score_functions, bounds):
         drawn = builder(empty)

@@ -228,3 +228,28 @@ def test_final_numbers_are_those_of_the_rows() -> None:
             shares.append(accuracies(rows.results[Evaluation("5x5", "two-mask")], rows.labels))
         found = [(f"{100 * each.clean:.2f}", f"{100 * each.certified:.2f}") for each in shares]
         assert f"| {' | '.join(found[0])} | {' / '.join(found[1])} |" in line
+
+
+def test_numbers_of_round_13_are_those_of_the_rows() -> None:
+    head, *finals = map(json.loads, (FRONTIER / "round-13-final.jsonl").read_text(encoding="utf-8").splitlines())
+    assert (head["split"], head["images"], head["device"]) == ("test", 10_000, "NVIDIA H200")
+    lines = [line for line in map(shown, ROUNDS["13"]) if len(line) == 9 and line[5] in ("0", "1")]
+    for run, line in zip(finals, lines, strict=True):
+        model = run["rows"] == "cifar10-distilled"
+        rows = read_rows(shipped_models()[run["rows"]] / "rows.jsonl.gz" if model else FRONTIER / run["rows"])
+        shares = rows.accuracies(Evaluation("5x5", "two-mask"))
+        assert line[6:8] == [f"{100 * each:.2f}" for each in (shares.clean, shares.certified)]
+        if model:
+            detected = json.loads((ROOT / "studies/results/detection/cifar10-distilled.json").read_text("utf-8"))
+            alone = detected["patches"]["5x5"]["t=0"]["certified"]
+        else:
+            alone = rows.accuracies(Evaluation("5x5", "detect")).certified
+        assert line[8] == f"{100 * alone:.2f}"
+        assert line[1] == f"{run['parameters'] / 1e6:.2f} M" and line[5] == str(run["seed"])
+        assert (line[3], line[4]) == (f"{run['epochs']:g}", f"{run['seconds']:.0f}")
+    assert len(lines) == 5
+    text = (ROOT / "docs/frontier.md").read_text(encoding="utf-8").partition("## Round 13")[2]
+    for name in ("two", "three"):  # fields, on generated images
+        rows = read_rows(FRONTIER / head["generated"][name])
+        shares = rows.accuracies(Evaluation("5x5", "two-mask"))
+        assert f"{100 * shares.clean:.2f} / {100 * shares.certified:.2f}" in text

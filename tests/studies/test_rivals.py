@@ -15,6 +15,7 @@ from bagcert.rows.attacked import read_attack_rows
 from bagcert.rows.format import Evaluation
 from bagcert.scorers.ablation import AblationConfig
 from bagcert.scorers.base import NetworkConfig
+from bagcert.scorers.classifier import WHOLE
 from bagcert.scorers.cleanser import CleanserConfig
 from bagcert.scorers.ensemble import EnsembleConfig
 from bagcert.scorers.interval import IntervalConfig
@@ -118,11 +119,11 @@ def test_passes_are_counted(config: NetworkConfig, expected: int) -> None:
 
 
 def test_arithmetic_is_counted_for_one_image(bench: Bench) -> None:
-    """Stem, one block and head, for every ablation."""
+    """Stem, one block and head, whose two features are filled up to eight, for every ablation."""
     carry_out("ds-row", bench)
     cost = standing_of("ds-row", bench).cost
     assert cost is not None
-    stem, block, head = 6 * 2 * 9 * 1024, 2 * 2 * 2 * 9 * 1024, 2 * 10
+    stem, block, head = 6 * 2 * 9 * 1024, 2 * 2 * 2 * 9 * 1024, WHOLE * 10
     assert cost.flops == 32 * 2 * (stem + block + head)
 
 
@@ -163,7 +164,8 @@ def test_efforts_are_those_that_the_page_states() -> None:
 
 def test_runs_are_found_by_pattern_and_follow_each_other() -> None:
     names = matching(["*"])
-    assert names[:5] == ["cifar10", "cifar10-small", "cifar10-votes", "ds-column", "mask-ds"] and names[-1] == "bagcert"
+    assert names[:5] == ["cifar10", "cifar10-distilled", "cifar10-small", "cifar10-votes", "ds-column"]
+    assert names[-1] == "bagcert"
     assert matching(["ds-*"]) == ["ds-column", "ds-row", "ds-block"]
     with pytest.raises(UsageError, match=r"Unknown rival or shipped model 'ipb'\. Did you mean 'ibp'\? Known: "):
         matching(["ipb"])

@@ -42,7 +42,8 @@ def test_the_page_and_its_figure_are_up_to_date() -> None:
 def test_every_measurement_names_its_device_and_command() -> None:
     for model, found in command.measurements().items():
         assert found["weights_sha256"] == card(model)["weights_sha256"]
-        for kind in ("cpu", "gpu"):
+        assert "cpu" in found, model  # a GPU is not at hand for each release: a dash
+        for kind in {"cpu", "gpu"} & found.keys():
             assert found[kind]["ms_per_image"] > 0 and found[kind]["command"].startswith("python -m "), (model, kind)
             assert ("CPU" in found[kind]["device"]) == (kind == "cpu")
 

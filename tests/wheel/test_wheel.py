@@ -26,7 +26,7 @@ from tests.hub.local_hub import running_hub
 pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ("cifar10", "cifar10-small", "cifar10-votes")
+SHIPPED = ("cifar10", "cifar10-distilled", "cifar10-small", "cifar10-votes")
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def models(
     if sort not in KEYS:
         raise unknown_name("order", sort, KEYS)
     found = by_key(zoo(), sort)
-    console = Console(soft_wrap=True, highlight=False, width=max(100, get_terminal_size().columns))
+    console = Console(soft_wrap=True, highlight=False, width=max(104, get_terminal_size().columns))
     programs = [row for each in found for row in program_cells(each)]
     for heads, rows in (
         (PROOF_HEADS, [proof_cells(each) for each in found]),
