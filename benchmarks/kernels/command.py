@@ -8,7 +8,7 @@ multiplies, and each shape is timed by itself; on a CPU its plain twin stands in
 Units of fp8 come from training images. Every form of a network has scores of its own, so its accuracies are measured.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from bagcert.data.base import Batch
 from bagcert.defense import Defense, load
 from bagcert.program import FAST, find_device, usual_device
 from bagcert.rows.prover import one_thread
-from bagcert.scorers.residual import ResidualConfig, ResidualScorer
+from bagcert.scorers.residual import ResidualConfig
 from bagcert.stored_models import shipped_models
 from bagcert.tensors import Images
 from benchmarks.kernels.network import FP8, FlatNetwork, Multiply, largest_inputs, multiply_plainly
@@ -50,13 +50,13 @@ def defenses(names: list[str], device: torch.device) -> Iterator[tuple[str, Defe
 def flat(defense: Defense, form: str, training: Images, multiply: Multiply, batch: int) -> Defense:
     """The same defense with another form of its network."""
     scorer = defense.scorer.folded().eval()
-    for member in (scorer, *getattr(scorer, "others", ())):
-        assert isinstance(member, ResidualScorer)
+    members: Iterable[Any] = getattr(scorer, "parts", (scorer, *getattr(scorer, "others", ())))  # of a mixed pair
+    for member in members:
         seen: dict[Any, float] = {}
         for part in training.split(batch):  # type: ignore[no-untyped-call]
             for layer, largest in largest_inputs(member, part).items():
                 seen[layer] = max(seen.get(layer, 0.0), largest)
-        member._logits = FlatNetwork(member, FORMS[form], seen, multiply)  # type: ignore[method-assign]
+        member._logits = FlatNetwork(member, FORMS[form], seen, multiply)
     return replace(defense, scorer=scorer, batch_size=batch, running=None)
 
 

@@ -51,7 +51,8 @@ def accuracies() -> Lines:
         rows = rows_of(name, masks, patch)
         if rows is None:
             continue
-        alone = rows.results[Evaluation(patch, "detect")].predicted == rows.labels
+        detected = rows.results[Evaluation(patch, "detect")]
+        alone = detected.predicted == rows.labels
         about = (name, str(masks), f"{patch} ({PATCHES[patch]})", f"{len(rows):,}", str(rows.header["device"]))
         found = (shares(rows, patch, rule) for rule in ("unanimous", "detect"))
         lines.append((*about, percent(float(alone.double().mean())), *found))
