@@ -253,3 +253,6 @@ def test_numbers_of_round_13_are_those_of_the_rows() -> None:
         rows = read_rows(FRONTIER / head["generated"][name])
         shares = rows.accuracies(Evaluation("5x5", "two-mask"))
         assert f"{100 * shares.clean:.2f} / {100 * shares.certified:.2f}" in text
+    training = read_rows(FRONTIER / head["training"]["rows"])
+    shares = training.accuracies(Evaluation("5x5", "two-mask"))
+    assert f"It certifies {100 * shares.certified:.1f} % of its first {len(training):,} training images." in text

@@ -164,7 +164,7 @@ def test_efforts_are_those_that_the_page_states() -> None:
 
 def test_runs_are_found_by_pattern_and_follow_each_other() -> None:
     names = matching(["*"])
-    assert names[:5] == ["cifar10", "cifar10-distilled", "cifar10-small", "cifar10-votes", "ds-column"]
+    assert names[:6] == ["cifar10", "cifar10-distilled", "cifar10-small", "cifar10-votes", "ds-column", "mask-ds"]
     assert names[-1] == "bagcert"
     assert matching(["ds-*"]) == ["ds-column", "ds-row", "ds-block"]
     with pytest.raises(UsageError, match=r"Unknown rival or shipped model 'ipb'\. Did you mean 'ibp'\? Known: "):
