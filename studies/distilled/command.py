@@ -30,6 +30,7 @@ from bagcert.scorers.weights import load_scorer, rounded, save_scorer
 from bagcert.stored_models import model_folder
 from bagcert.tensors import Images
 from bagcert.training.losses import TwoMaskLoss
+from studies.distilled.blended import UNTIL, blend
 from studies.distilled.students import PATCH, Say, Student, compile_on_gpu, in_words, rate_at, wanted_maps
 from studies.distilled.thinned import Thinned, phases
 from studies.taught.command import read_folder
@@ -45,6 +46,7 @@ SIZES = {  # by receptive field; narrow until the last 3x3 convolution
     "tiny": {9: (2,) * 7, 7: (2,) * 7, 5: (2,) * 5},
     "small": {7: (128,) * 3 + (336,) * 4, 5: (128,) + (368,) * 4},  # together at most three million parameters
     "large": {field: (192,) * (len(kernels) - 3) + (576,) * 4 for field, kernels in KERNELS.items()},
+    "huge": {field: (224,) * (len(kernels) - 3) + (704,) * 4 for field, kernels in KERNELS.items()},
 }
 
 
@@ -68,7 +70,7 @@ def distilled(
     teacher: Annotated[str, typer.Option(help="a shipped model or a run folder; or 'none'")] = "cifar10",
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="of the networks; 0 if left out")] = None,
     fields: Annotated[list[int] | None, typer.Option("--field", help="9, 7 or 5; 7 and 5 if left out")] = None,
-    sizes: Annotated[list[str] | None, typer.Option("--size", help="small, large or both; tiny: a rehearsal")] = None,
+    sizes: Annotated[list[str] | None, typer.Option("--size", help="small, large or huge; repeat for several")] = None,
     steps: Annotated[int, typer.Option(help="of 500 images", min=1)] = 2600,
     minutes: Annotated[float | None, typer.Option(help="fewer steps if they would take longer")] = None,
     share: Annotated[float, typer.Option(help="of the loss that is about the wanted maps", min=0, max=1)] = 0.5,
@@ -77,6 +79,7 @@ def distilled(
     generated: Annotated[Path | None, typer.Option(help="folder of generated images, one folder per class")] = None,
     generated_share: Annotated[float, typer.Option(help="of generated images in a batch", min=0, max=1)] = 0.4,
     thinned: Annotated[float, typer.Option(help="share of the time at every second position", min=0, max=1)] = 0.0,
+    blended: Annotated[float, typer.Option(help="share of images that are blended of two", min=0, max=0.9)] = 0.0,
     final: Annotated[bool, typer.Option("--final", help="train on the validation images too")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
@@ -102,7 +105,7 @@ def distilled(
         for field in fields
         if field in SIZES[size]
     ]
-    plan = Plan(share, peers, thinned, phases(device))
+    plan = Plan(share, peers, thinned, blended, phases(device))
     say = said_by(teacher, device, thinned > 0) if share and teacher != NONE else None
     images, per_batch = sources[0]
     taken = train(students, say, sources, clock, plan, derive_seed(*seeds), device)
@@ -118,6 +121,7 @@ def distilled(
         "share": share,
         "peers": peers,
         "thinned": thinned,
+        "blended": blended,
         "final": final,
         "seconds": round(time.monotonic() - clock.begun, 1),  # of all of them together
         "generated_images": len(others.labels) if others is not None else 0,
@@ -191,12 +195,16 @@ class Plan:
     share: float  # of the loss that is about maps
     peers: float  # share of those maps that come from the peers in the end; without a teacher, all do
     thinned: float  # share of the time at every second position, in the beginning
+    blended: float  # share of each batch that is blended, but for the end
     phases: Sequence[tuple[Tensor, ...]]
 
     def look(self, step: int, progress: float) -> tuple[Tensor, ...]:
         """The phase of a step; none: all positions. The first two steps compile: one of each kind, if there are two."""
         thin = progress < self.thinned and (step != 1 or self.thinned == 1)
         return self.phases[step % len(self.phases)] if thin else ()
+
+    def to_blend(self, progress: float, batch: int) -> int:
+        return round(self.blended * batch) if progress < UNTIL else 0
 
     def of_peers(self, progress: float, taught: bool) -> float:
         return self.peers * progress if taught else float(self.share > 0)
@@ -219,6 +227,8 @@ def train(
         batches = [next(each) for each in streams]
         images = torch.cat([batch.images for batch in batches])
         labels = torch.cat([batch.labels for batch in batches])
+        unknown = plan.to_blend(progress, len(images))
+        images, labels = blend(images, unknown), labels[unknown:]
         at = plan.look(step, progress)
         said = say(images, *at).float() if say else None
         rate, losses = rate_at(progress), []

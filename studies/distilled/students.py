@@ -63,9 +63,13 @@ class Student:
     def learn(
         self, scores: Tensor, labels: Labels, wanted: Tensor | None, share: float, rate: float, thinned: bool = False
     ) -> Tensor:
-        """One step; `share` of the loss is about the maps that are `wanted`, if any, the rest about labels."""
+        """One step; `share` of the loss is about the maps that are `wanted`, if any, the rest about labels.
+
+        Only the last images of a batch have labels, if some are blended.
+        """
         set_rates(self.optimizers, rate)
-        found = (self.thin_loss if thinned else self.loss)(scores, labels)
+        known = scores[len(scores) - len(labels) :]
+        found = (self.thin_loss if thinned else self.loss)(known, labels)
         if wanted is not None:
             found = share * map_loss(scores, wanted) + (1 - share) * found
         found.backward()  # type: ignore[no-untyped-call]

@@ -15,6 +15,7 @@ from bagcert.scorers.mixed import MixedConfig
 from bagcert.scorers.weights import load_scorer, rounded, save_scorer
 from bagcert.tensors import Images
 from bagcert.training.losses import TwoMaskLoss
+from studies.distilled.blended import UNTIL, blend
 from studies.distilled.command import KERNELS, SIZES, Clock, Plan, distilled, name_of, network, said_by
 from studies.distilled.students import Student, map_loss, wanted_maps
 from studies.distilled.thinned import Thinned, phases, thin_window
@@ -139,12 +140,33 @@ def test_peers_want_what_they_say_on_average() -> None:
 
 def test_a_plan_says_what_a_step_looks_at_and_learns_from() -> None:
     four = phases(CPU)
-    whole, half, thin = (Plan(0.5, 0.8, share, four) for share in (0.0, 0.5, 1.0))
+    whole, half, thin = (Plan(0.5, 0.8, share, 0.4, four) for share in (0.0, 0.5, 1.0))
     assert not any(whole.look(step, step / 8) for step in range(8))
     assert [len(half.look(step, step / 8)) for step in range(8)] == [2, 0, 2, 2, 0, 0, 0, 0]  # step 1 compiles
     assert all(thin.look(step, step / 8) is four[step % 4] for step in range(8))
     assert [half.of_peers(progress, taught=True) for progress in (0, 0.5, 1)] == [0, 0.4, 0.8]
+    assert [half.to_blend(progress, 10) for progress in (0, UNTIL - 0.01, UNTIL)] == [4, 4, 0]
     assert half.of_peers(0, taught=False) == 1 and replace(half, share=0).of_peers(1, taught=False) == 0
+
+
+def test_the_first_images_of_a_batch_are_blended() -> None:
+    images = torch.rand(6, 3, 4, 4)
+    assert blend(images, 0) is images
+    blended, before = blend(images, 4), torch.stack([images[3], *images[:3]])
+    assert torch.equal(blended[4:], images[4:])
+    shares = (blended[:4] - images[:4]) / (before - images[:4])
+    assert (shares.flatten(1).std(dim=1) < 1e-3).all()  # one share for a whole picture
+    assert shares.mean(dim=(1, 2, 3)).unique().numel() == 4 and 0 < shares.min() < shares.max() < 1
+
+
+def test_blended_images_have_no_label(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
+    tiny_cifar10.write(tmp_path)
+    dataset, loss = load_dataset("cifar10", tmp_path), TwoMaskLoss(smoothing=0.1)
+    images, labels = torch.rand(5, 3, 32, 32), torch.tensor([0, 1, 2, 3])
+    student = Student.new("one", network("tiny", 5), dataset, 0, loss, CPU)  # type: ignore[arg-type]
+    scores = student.scores(images)
+    expected = student.loss(scores[1:], labels).item()
+    assert student.learn(scores, labels, None, 0.5, 1.0).item() == pytest.approx(expected)
 
 
 def test_the_name_of_a_run_says_what_tells_it_apart() -> None:
@@ -187,12 +209,13 @@ def test_runs_are_trained_and_loaded(
     first, second = tmp_path / "first", tmp_path / "second"
     assert call(monkeypatch, distilled, str(first), *options, "--steps", "2", "--share", "0", "--field", "5") == 0
     taught = ["--thinned", "1", "--teacher", str(first / "field-5-seed-0"), "--generated", str(tmp_path / "generated")]
+    taught += ["--blended", "0.4"]
     assert call(monkeypatch, distilled, str(second), *options, "--steps", "2", "--seed", "3", *taught) == 0
     assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["1", "2"] * 2
     for field in (7, 5):
         scorer, card = load_scorer(second / f"field-{field}-seed-3")
         assert (card["steps"], card["generated_images"], card["teacher"]) == (2, 10, str(first / "field-5-seed-0"))
-        assert card["thinned"] and "seconds" in card
+        assert card["thinned"] and card["blended"] == 0.4 and "seconds" in card
         assert scorer.scores(torch.rand(1, 3, 32, 32)).shape[1] == 10
     assert call(monkeypatch, distilled, str(second), "--size", "smal") == 2
     assert "Did you mean 'small'?" in capsys.readouterr().err
