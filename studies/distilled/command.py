@@ -1,9 +1,10 @@
 """Small networks that learn the score maps of a large model, beside the labels.
 
-    python -m studies distilled runs/small --final --seed 0 --seed 1
+    bagcert train pair-cifar10 --final --seed 0 --out runs/pair-cifar10
+    python -m studies distilled runs/small --teacher runs/pair-cifar10 --final --seed 0 --seed 1
     python -m studies frontier runs/small/field-7-seed-0 runs/small/field-5-seed-0 --split test --join runs/pair
 
-The first command trains a network of receptive field 7 and one of 5 for each seed, all side by side: they share the
+The second command trains a network of receptive field 7 and one of 5 for each seed, all side by side: they share the
 batches and what the teacher says about them, so the teacher is asked once. Each run is a folder that `bagcert` loads.
 Without --final, the validation images are left out; but a shipped teacher has seen them. Generated images lie in one
 folder per class (`python -m studies taught --help`).
@@ -67,7 +68,7 @@ class Clock:
 
 def distilled(
     out: Annotated[Path, typer.Argument(help="folder of the runs")],
-    teacher: Annotated[str, typer.Option(help="a shipped model or a run folder; or 'none'")] = "cifar10",
+    teacher: Annotated[str, typer.Option(help="a shipped model or a run folder; or 'none'")],
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="of the networks; 0 if left out")] = None,
     fields: Annotated[list[int] | None, typer.Option("--field", help="9, 7 or 5; 7 and 5 if left out")] = None,
     sizes: Annotated[list[str] | None, typer.Option("--size", help="small, large or huge; repeat for several")] = None,

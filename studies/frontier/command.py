@@ -12,6 +12,7 @@ decisions by the rule of the package, up to the rounding of scores.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,7 @@ BATCH = 16
 def frontier(
     runs: Annotated[list[Path], typer.Argument(help="run folders, which bagcert train wrote")],
     mirrored: Annotated[bool, typer.Option("--mirrored", help="score the mirror image as well")] = False,
+    counted: Annotated[list[float] | None, typer.Option(help="how often, run by run, its scores; once each")] = None,
     split: Annotated[str, typer.Option(help="train, validation or test")] = "validation",
     images: Annotated[int | None, typer.Option(help="the first ones of the split; all if left out", min=1)] = None,
     decisions: Annotated[Path | None, typer.Option(help="write a line per image to this file")] = None,
@@ -40,8 +42,11 @@ def frontier(
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
 ) -> None:
     """Sum the score maps of several networks, mask each by its own footprint, and certify against 5x5 patches."""
+    times = counted or [1.0] * len(runs)
+    if len(times) != len(runs) or min(times) <= 0:
+        raise UsageError(f"Repeat --counted for each run, above 0, but it is {times} for {len(runs)} runs.")
     if join is not None:
-        join_runs(runs, mirrored, join)
+        join_runs(runs, mirrored, join, times)
     loaded = [load_scorer(run) for run in runs]
     device = usual_device()
     scorers = [scorer.to(device) for scorer, _ in loaded]
@@ -54,7 +59,7 @@ def frontier(
     left = min(images or len(source), len(source))
     for batch in source.batches(BATCH, device):
         shown = batch.images[:left]
-        found.append(decide(scorers, shown, mirrored))
+        found.append(decide(scorers, shown, mirrored, times))
         labels.append(batch.labels[: len(shown)])
         left -= len(shown)
         if not left:
@@ -68,6 +73,7 @@ def frontier(
     row = {
         "runs": [str(run) for run in runs],
         "mirrored": mirrored,
+        "counted": times,
         "split": split,
         "images": len(label),
         "patch": f"{PATCH}x{PATCH}",
@@ -78,10 +84,13 @@ def frontier(
     typer.echo(json.dumps(row))
 
 
-def decide(scorers: list[BuiltScorer], images: torch.Tensor, mirrored: bool) -> Decisions:
+def decide(
+    scorers: list[BuiltScorer], images: torch.Tensor, mirrored: bool, counted: Sequence[float] = ()
+) -> Decisions:
     """The decisions of all networks together. A mirrored map has the same footprint once it is mirrored back."""
     maps = []
-    for scorer in scorers:
+    for scorer, times in zip(scorers, counted or [1.0] * len(scorers), strict=True):
         scores = scorer.scores(images)
-        maps.append(scores + scorer.scores(images.flip(-1)).flip(-1) if mirrored else scores)
+        both = scores + scorer.scores(images.flip(-1)).flip(-1) if mirrored else scores
+        maps.append((both.double() * times).round())
     return certify(maps, [scorer.footprint for scorer in scorers], PATCH)

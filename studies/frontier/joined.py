@@ -3,21 +3,24 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch import Tensor
+
 from bagcert.errors import UsageError
 from bagcert.files import read_tensors
 from bagcert.scorers.mixed import MixedConfig
 from bagcert.scorers.residual import ResidualScorer
-from bagcert.scorers.weights import WEIGHTS, load_scorer, save_scorer
+from bagcert.scorers.weights import SCALE, WEIGHTS, load_scorer, save_scorer
 
 SHARED = ("classes", "channels", "strides", "paths", "shake", "positions", "position_rank", "step")
 FACTS = ("classes", "data", "framing", "patch", "rule")  # of a card
 OWN = ("format", "weights_sha256", "scorer")  # what each card says of its own network, and a new one of its own
 
 
-def join_runs(runs: Sequence[Path], mirrored: bool, out: Path) -> None:
+def join_runs(runs: Sequence[Path], mirrored: bool, out: Path, counted: Sequence[float] = ()) -> None:
     """Write a run of the network `mixed`, with the weights exactly as the runs store them.
 
-    Its card has what all of their cards agree on.
+    Its card has what all of their cards agree on. `counted`: by how much the scores of each run are multiplied, which
+    the weights of its last layer do.
     """
     loaded = [load_scorer(run) for run in runs]
     scorers = [scorer for scorer, _ in loaded if isinstance(scorer, ResidualScorer)]
@@ -40,10 +43,16 @@ def join_runs(runs: Sequence[Path], mirrored: bool, out: Path) -> None:
     )
     stored = {
         f"networks.{number}.{name}": value
-        for number, run in enumerate(runs)
-        for name, value in read_tensors(run / WEIGHTS)[0].items()
+        for number, (run, times) in enumerate(zip(runs, counted or [1.0] * len(runs), strict=True))
+        for name, value in multiplied(read_tensors(run / WEIGHTS)[0], times).items()
     }
     scorer = config.build(scorers[0].image_size, mean=(0.0,), std=(1.0,))
     first, *others = (card for _, card in loaded)
     agreed = [key for key, value in first.items() if key not in OWN and all(card.get(key) == value for card in others)]
     save_scorer(out, scorer, stored, {key: first[key] for key in agreed})
+
+
+def multiplied(stored: dict[str, Tensor], times: float) -> dict[str, Tensor]:
+    """The weights of a network, stored in 8 bits or as they are, with so many times its scores."""
+    matrix = "head.weight" + SCALE if "head.weight" + SCALE in stored else "head.weight"
+    return {name: value * times if name in (matrix, "head.bias") else value for name, value in stored.items()}

@@ -207,7 +207,8 @@ def test_runs_are_trained_and_loaded(
         Image.new("RGB", (32, 32)).save(tmp_path / "generated" / name / "one.png")
     options = ["--size", "tiny", "--data-dir", str(tmp_path / "data")]
     first, second = tmp_path / "first", tmp_path / "second"
-    assert call(monkeypatch, distilled, str(first), *options, "--steps", "2", "--share", "0", "--field", "5") == 0
+    untaught = ["--teacher", "none"]
+    assert call(monkeypatch, distilled, str(first), *options, *untaught, "--steps", "2", "--field", "5") == 0
     taught = ["--thinned", "1", "--teacher", str(first / "field-5-seed-0"), "--generated", str(tmp_path / "generated")]
     taught += ["--blended", "0.4"]
     assert call(monkeypatch, distilled, str(second), *options, "--steps", "2", "--seed", "3", *taught) == 0
@@ -217,11 +218,12 @@ def test_runs_are_trained_and_loaded(
         assert (card["steps"], card["generated_images"], card["teacher"]) == (2, 10, str(first / "field-5-seed-0"))
         assert card["thinned"] and card["blended"] == 0.4 and "seconds" in card
         assert scorer.scores(torch.rand(1, 3, 32, 32)).shape[1] == 10
-    assert call(monkeypatch, distilled, str(second), "--size", "smal") == 2
+    assert call(monkeypatch, distilled, str(second), *untaught, "--size", "smal") == 2
     assert "Did you mean 'small'?" in capsys.readouterr().err
-    assert call(monkeypatch, distilled, str(second), "--field", "11") == 2
+    assert call(monkeypatch, distilled, str(second), *untaught, "--field", "11") == 2
     assert "--field must be 9, 7 or 5, but is [11]" in capsys.readouterr().err
-    assert call(monkeypatch, distilled, str(second), "--size", "small", "--size", "large", "--masked", "0.5") == 2
+    sizes = ["--size", "small", "--size", "large", "--masked", "0.5"]
+    assert call(monkeypatch, distilled, str(second), *untaught, *sizes) == 2
     assert "Repeat --masked for each --size" in capsys.readouterr().err
 
 

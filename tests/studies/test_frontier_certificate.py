@@ -14,7 +14,7 @@ from bagcert import certify_scores
 from bagcert.errors import UsageError
 from bagcert.files import sha256
 from bagcert.scorers.residual import ResidualConfig
-from bagcert.scorers.weights import CONFIG, FORMAT, WEIGHTS, load_scorer, scorer_table
+from bagcert.scorers.weights import CONFIG, FORMAT, WEIGHTS, load_scorer, rounded, save_scorer, scorer_table
 from bagcert.threats import Footprint, Layer
 from studies.frontier.certificate import certify, reached
 from studies.frontier.command import decide, frontier
@@ -188,6 +188,35 @@ def test_a_mirrored_map_is_mirrored_back() -> None:
     image = torch.rand(1, 3, 32, 32)
     one, other = decide([scorer], image, True), decide([scorer], image.flip(-1), True)
     assert torch.equal(one.predicted, other.predicted) and torch.equal(one.certified, other.certified)
+
+
+def test_a_network_that_is_counted_more_has_so_many_times_its_scores(
+    tiny_cifar10: TinyCifar10, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_cifar10.write(tmp_path / "data")
+    runs = [write_run(tmp_path / "seven", (3, 1, 3)), write_run(tmp_path / "five", (3, 1))]
+    eight_bits = tmp_path / "eight"
+    scorer, facts = load_scorer(runs[1])
+    save_scorer(
+        eight_bits,
+        scorer,
+        rounded(scorer.state_dict()),
+        {key: facts[key] for key in ("classes", "patch", "rule", "data")},
+    )
+    options = ["--split", "test", "--images", "2", "--data-dir", str(tmp_path / "data")]
+    given = [str(runs[0]), str(eight_bits), "--counted", "3", "--counted", "0.5", *options]
+    assert call(monkeypatch, frontier, *given, "--join", str(tmp_path / "pair")) == 0
+    assert json.loads(capsys.readouterr().out)["counted"] == [3, 0.5]
+    pair, images = bagcert.load(tmp_path / "pair"), torch.rand(2, 3, 32, 32)
+    found = pair.scores(images).values
+    for number, (run, times) in enumerate(((runs[0], 3), (eight_bits, 0.5))):
+        alone = load_scorer(run)[0].scores(images)
+        assert (found[:, :, number::2] - alone * times).abs().max() <= times + 1
+    alone = [load_scorer(run)[0] for run in runs]
+    one, other = (decide(alone, images, False, times) for times in ((2.0, 2.0), (1.0, 1.0)))
+    assert torch.equal(one.lead, 2 * other.lead) and torch.equal(one.predicted, other.predicted)
+    assert call(monkeypatch, frontier, *map(str, runs), "--counted", "2") == 2
+    assert "Repeat --counted for each run, above 0, but it is [2.0] for 2 runs." in capsys.readouterr().err
 
 
 def test_footprints_of_several_branches_are_refused() -> None:
