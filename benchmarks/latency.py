@@ -64,16 +64,17 @@ def latency(
         options = ["--device", place.type, "--calls", count]
         options += [word for name in models or [] for word in ("--model", name)]
         head = provenance("benchmarks.latency", options, place)
+        programs = {name: str(find_program(name, place)) for name in PROGRAMS}
+        facts = {"patch": PATCH, "calls": count, "programs": programs}
         for model in choose("model", models, shipped_models()):
             for program in PROGRAMS:
                 defense = load(model, place, program=program).against(PATCH)
                 about = {"model": model, "program": program, "rule": defense.rule.name}
                 rows.append(about | waiting(defense, image, count))
                 print(*about.values(), {key: rows[-1][key] for key in ("p50_ms", "p99_ms")}, flush=True)
-    programs = {name: str(find_program(name, place)) for name in PROGRAMS}
-    facts = {"patch": PATCH, "calls": count, "programs": programs}
-    table = with_ratios(rows, absolute=place.type == "cuda")
-    write_results(out or BENCHMARKS / f"latency-{place.type}.json", head, {**facts, "models": table})
+                table = with_ratios(rows, absolute=place.type == "cuda")
+                path = out or BENCHMARKS / f"latency-{place.type}.json"
+                write_results(path, head, {**facts, "models": table})  # so that nothing is lost
 
 
 if __name__ == "__main__":

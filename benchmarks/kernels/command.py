@@ -87,7 +87,7 @@ def kernels(
 ) -> None:
     """Compare the forms of a network."""
     place = find_device(device, usual_device())
-    kind, rows, shapes = place.type, [], {}
+    kind, rows = place.type, []
     every = [PAPER, *shipped_models()] if kind == "cuda" else list(shipped_models())
     dataset = load_dataset("cifar10", data_dir)
     batch = next(iter(dataset.split("test").batches(images, place)))
@@ -109,8 +109,6 @@ def kernels(
             ):
                 rows.append({"network": name, "form": form, **measured(asked, batch, repeats)})
                 print(rows[-1], flush=True)
-    if kind == "cuda":
-        shapes = multiply.table()
-    write_results(
-        out or BENCHMARKS / f"kernels-{kind}.json", head, {"patch": PATCH, "images": images, "networks": rows, **shapes}
-    )
+                shapes = multiply.table() if kind == "cuda" else {}
+                facts = {"patch": PATCH, "images": images, "networks": rows, **shapes}
+                write_results(out or BENCHMARKS / f"kernels-{kind}.json", head, facts)  # so that nothing is lost
