@@ -11,31 +11,26 @@ folder per class (`python -m studies taught --help`).
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
-from torch import Tensor
 
 from bagcert.data import ArrayDataset, Arrays, ArraySource, Augmentation, Batch, load_dataset
 from bagcert.data.base import derive_seed, training_positions
 from bagcert.errors import UsageError, unknown_name
 from bagcert.program import FAST, device_name, find_program, usual_device, versions
-from bagcert.scorers.ensemble import mean_of
 from bagcert.scorers.other_program import logits_by
 from bagcert.scorers.residual import ResidualConfig
 from bagcert.scorers.weights import load_scorer, rounded, save_scorer
 from bagcert.stored_models import model_folder
-from bagcert.tensors import Images
 from bagcert.training.losses import TwoMaskLoss
 from studies.distilled.blended import UNTIL, blend
-from studies.distilled.students import PATCH, Say, Student, compile_on_gpu, in_words, rate_at, wanted_maps
-from studies.distilled.thinned import Thinned, phases
+from studies.distilled.students import PATCH, Say, Student, in_words, rate_at, wanted_maps
 from studies.taught.command import read_folder
-from studies.taught.teachers import half_precision
 
 BATCH = 500
 NONE = "none"  # instead of a teacher
@@ -79,7 +74,6 @@ def distilled(
     masked: Annotated[list[float] | None, typer.Option(help="share of the rest under two masks, by size; 0.75")] = None,
     generated: Annotated[Path | None, typer.Option(help="folder of generated images, one folder per class")] = None,
     generated_share: Annotated[float, typer.Option(help="of generated images in a batch", min=0, max=1)] = 0.4,
-    thinned: Annotated[float, typer.Option(help="share of the time at every second position", min=0, max=1)] = 0.0,
     blended: Annotated[float, typer.Option(help="share of images that are blended of two", min=0, max=0.9)] = 0.0,
     final: Annotated[bool, typer.Option("--final", help="train on the validation images too")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets are kept")] = None,
@@ -106,8 +100,8 @@ def distilled(
         for field in fields
         if field in SIZES[size]
     ]
-    plan = Plan(share, peers, thinned, blended, phases(device))
-    say = said_by(teacher, device, thinned > 0) if share and teacher != NONE else None
+    plan = Plan(share, peers, blended)
+    say = said_by(teacher, device) if share and teacher != NONE else None
     images, per_batch = sources[0]
     taken = train(students, say, sources, clock, plan, derive_seed(*seeds), device)
     facts = {
@@ -121,7 +115,6 @@ def distilled(
         "epochs": round(taken * per_batch / len(images), 2),  # of images that were not generated
         "share": share,
         "peers": peers,
-        "thinned": thinned,
         "blended": blended,
         "final": final,
         "seconds": round(time.monotonic() - clock.begun, 1),  # of all of them together
@@ -154,8 +147,8 @@ def network(size: str, field: int) -> ResidualConfig:
     return ResidualConfig(width=SIZES[size][field], kernels=KERNELS[field], **SHARED)  # type: ignore[arg-type]
 
 
-def said_by(teacher: str, device: torch.device, thinned: bool = False) -> Say:
-    """The teacher's logits at all positions, in bfloat16 on a GPU: it proves nothing here. `thinned`: or at a phase's.
+def said_by(teacher: str, device: torch.device) -> Say:
+    """The teacher's logits at all positions, in bfloat16 on a GPU: it proves nothing here.
 
     A teacher that looks at mirror images is asked without them. Half of the images in a batch are mirrored anyway.
     """
@@ -165,19 +158,7 @@ def said_by(teacher: str, device: torch.device, thinned: bool = False) -> Say:
         weights, size = scorer.state_dict(), scorer.footprint.image_size
         scorer = once.build(size, (0.0,), (1.0,)).eval()
         scorer.load_state_dict(weights)
-    whole = logits_by(find_program(FAST, device), scorer)
-    folded: Any = scorer.folded().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    members = [Thinned(member).eval() for member in (folded, *getattr(folded, "others", ()))] if thinned else []
-    for member in members:
-        compile_on_gpu(member, device)
-
-    def say(images: Images, *at: Tensor) -> Tensor:
-        if not at:
-            return whole(images)
-        with torch.no_grad():
-            return mean_of([half_precision(member, images, *at) for member in members])
-
-    return say
+    return logits_by(find_program(FAST, device), scorer)
 
 
 def stream(source: ArraySource, count: int, seed: int, device: torch.device) -> Iterator[Batch]:
@@ -195,14 +176,7 @@ class Plan:
 
     share: float  # of the loss that is about maps
     peers: float  # share of those maps that come from the peers in the end; without a teacher, all do
-    thinned: float  # share of the time at every second position, in the beginning
     blended: float  # share of each batch that is blended, but for the end
-    phases: Sequence[tuple[Tensor, ...]]
-
-    def look(self, step: int, progress: float) -> tuple[Tensor, ...]:
-        """The phase of a step; none: all positions. The first two steps compile: one of each kind, if there are two."""
-        thin = progress < self.thinned and (step != 1 or self.thinned == 1)
-        return self.phases[step % len(self.phases)] if thin else ()
 
     def to_blend(self, progress: float, batch: int) -> int:
         return round(self.blended * batch) if progress < UNTIL else 0
@@ -230,16 +204,13 @@ def train(
         labels = torch.cat([batch.labels for batch in batches])
         unknown = plan.to_blend(progress, len(images))
         images, labels = blend(images, unknown), labels[unknown:]
-        at = plan.look(step, progress)
-        said = say(images, *at).float() if say else None
+        said = say(images).float() if say else None
         rate, losses = rate_at(progress), []
         for group in groups:
-            scores = [each.scores(images, at) for each in group]
+            scores = [each.scores(images) for each in group]
             wanted = wanted_maps(said, scores, plan.of_peers(progress, say is not None))
             share = plan.share if say else plan.share * min(1, progress / WARM_UP)
-            losses += [
-                each.learn(own, labels, wanted, share, rate, bool(at)) for each, own in zip(group, scores, strict=True)
-            ]
+            losses += [each.learn(own, labels, wanted, share, rate) for each, own in zip(group, scores, strict=True)]
         step += 1
         warm = time.monotonic() if step <= 2 else warm
         progress = clock.progress(step, warm)

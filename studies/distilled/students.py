@@ -1,7 +1,7 @@
 """Students of score maps: networks that share each batch, and what others say about every position of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,11 @@ from bagcert.training.losses import TwoMaskLoss
 from bagcert.training.optimizers import MuonConfig
 from bagcert.training.schedule import set_rates
 from studies.common.training import SCHEDULE
-from studies.distilled.thinned import Thinned, thin_window
 from studies.taught.teachers import half_precision
 
 PATCH = "5x5"
 FINE = 10**6  # parts of a training that have a learning rate of their own
-Say = Callable[..., Tensor]  # the teacher: images, and the phase if it is thinned, to logits [b k i j]
+Say = Callable[[Images], Tensor]  # the teacher: images to logits [b k i j]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +29,6 @@ class Student:
     name: str
     seed: int
     scorer: ResidualScorer
-    whole: nn.Module  # the scorer
-    thinned: nn.Module  # the same weights at every second position
     loss: TwoMaskLoss
     optimizers: list[torch.optim.Optimizer]
 
@@ -49,27 +46,22 @@ class Student:
         torch.manual_seed(derive_seed(seed, "weights"))
         scorer = config.build(dataset.image_size, dataset.mean, dataset.std)
         scorer.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        thinned = Thinned(scorer).train()
-        for network in (scorer, thinned):
-            compile_on_gpu(network, device)  # without the loss: compiled together, its masks were wrong once
+        compile_on_gpu(scorer, device)  # without the loss: compiled together, its masks were wrong once
         fitted = loss.against(parse_threat(PATCH, dataset.image_size), scorer.footprint)
         assert isinstance(fitted, TwoMaskLoss)
-        return cls(name, seed, scorer, scorer.train(), thinned, fitted, MuonConfig(lr=0.06).build(scorer))
+        return cls(name, seed, scorer.train(), fitted, MuonConfig(lr=0.06).build(scorer))
 
-    def scores(self, images: Images, at: tuple[Tensor, ...] = ()) -> Tensor:
-        """At the positions of the phase `at`, or at all of them."""
-        return half_precision(self.thinned if at else self.whole, images, *at)
+    def scores(self, images: Images) -> Tensor:
+        return half_precision(self.scorer, images)
 
-    def learn(
-        self, scores: Tensor, labels: Labels, wanted: Tensor | None, share: float, rate: float, thinned: bool = False
-    ) -> Tensor:
+    def learn(self, scores: Tensor, labels: Labels, wanted: Tensor | None, share: float, rate: float) -> Tensor:
         """One step; `share` of the loss is about the maps that are `wanted`, if any, the rest about labels.
 
         Only the last images of a batch have labels, if some are blended.
         """
         set_rates(self.optimizers, rate)
         known = scores[len(scores) - len(labels) :]
-        found = (self.thin_loss if thinned else self.loss)(known, labels)
+        found = self.loss(known, labels)
         if wanted is not None:
             found = share * map_loss(scores, wanted) + (1 - share) * found
         found.backward()  # type: ignore[no-untyped-call]
@@ -77,11 +69,6 @@ class Student:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         return found.detach()
-
-    @property
-    def thin_loss(self) -> TwoMaskLoss:
-        assert isinstance(self.loss.window, tuple)
-        return replace(self.loss, window=thin_window(self.loss.window))
 
 
 def compile_on_gpu(network: nn.Module, device: torch.device) -> None:

@@ -108,11 +108,11 @@ def train_teacher(dataset: ArrayDataset, fold: int, size: Size, device: torch.de
     return teacher.eval()
 
 
-def half_precision(network: nn.Module, images: Tensor, *more: Tensor) -> Tensor:
+def half_precision(network: nn.Module, images: Tensor) -> Tensor:
     """Its float32 output; on a GPU it computes in bfloat16."""
     images = images.contiguous(memory_format=torch.channels_last)
     with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=images.is_cuda):
-        output: Tensor = network(images, *more)
+        output: Tensor = network(images)
     return output.float()
 
 

@@ -9,16 +9,13 @@ import torch
 from PIL import Image
 
 from bagcert.data import load_dataset
-from bagcert.errors import UsageError
 from bagcert.scorers.ensemble import EnsembleConfig
-from bagcert.scorers.mixed import MixedConfig
 from bagcert.scorers.weights import load_scorer, rounded, save_scorer
 from bagcert.tensors import Images
 from bagcert.training.losses import TwoMaskLoss
 from studies.distilled.blended import UNTIL, blend
-from studies.distilled.command import KERNELS, SIZES, Clock, Plan, distilled, name_of, network, said_by
+from studies.distilled.command import SIZES, Clock, Plan, distilled, name_of, network, said_by
 from studies.distilled.students import Student, map_loss, wanted_maps
-from studies.distilled.thinned import Thinned, phases, thin_window
 from tests.data.tiny_cifar10 import TinyCifar10
 from tests.studies.calling import call
 
@@ -73,59 +70,6 @@ def test_a_teacher_of_mirror_images_is_asked_without_them(tmp_path: Path) -> Non
     assert float((said.float() - wanted).abs().mean()) < spread / 4  # it is asked in bfloat16
 
 
-@pytest.mark.parametrize("field", KERNELS)
-def test_a_thinned_network_has_the_scores_of_the_whole_one_at_its_positions(field: int) -> None:
-    torch.manual_seed(0)
-    scorer = build("tiny", field).eval()
-    for layer in scorer.modules():
-        if isinstance(layer, torch.nn.BatchNorm2d):
-            torch.nn.init.normal_(layer.bias)  # so that a border that is padded looks different
-    images = torch.rand(2, 3, 32, 32)
-    with torch.no_grad():
-        whole = scorer(images)
-        for number, at in enumerate(phases(CPU)):
-            assert torch.allclose(
-                Thinned(scorer)(images, *at), whole[..., number // 2 :: 2, number % 2 :: 2], atol=1e-5
-            )
-    assert whole.std(dim=(2, 3)).min() > 0
-
-
-def test_what_cannot_be_thinned_is_refused() -> None:
-    paths, pair = replace(network("tiny", 5), paths=2), MixedConfig(width=((2,) * 3, (2,) * 2), kernels=((3, 1), (3,)))
-    for config in (paths, pair):
-        with pytest.raises(UsageError, match="Only residual networks of one path and stride 1 can be thinned"):
-            Thinned(config.build((32, 32), (0.0,), (1.0,)))  # type: ignore[arg-type]
-
-
-def test_a_thinned_window_has_what_is_left_of_it() -> None:
-    assert thin_window((11, 9)) == (6, 4)
-    for size in (9, 11):
-        left = {len(range(start, start + size)[start % 2 :: 2]) for start in range(4)}
-        assert set(thin_window((size, size))) == left
-
-
-def test_a_thinned_teacher_says_the_same_at_the_positions_of_a_step(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    config = EnsembleConfig(members=2, width=4, kernels=(3, 1), paths=1, shake=False, positions=True, step="logits")
-    scorer = config.build((32, 32), (0.5,), (0.25,)).eval()
-    save_scorer(tmp_path / "teacher", scorer, scorer.state_dict(), {"classes": list("abcdefghij")})
-    say, images = said_by(str(tmp_path / "teacher"), CPU, thinned=True), torch.rand(2, 3, 32, 32)
-    with torch.no_grad():
-        whole = scorer.logits(images)
-    for number, at in enumerate(phases(CPU)):
-        assert torch.allclose(say(images, *at), whole[..., number // 2 :: 2, number % 2 :: 2], atol=1e-5)
-
-
-def test_a_step_thins_the_loss_with_the_network(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
-    tiny_cifar10.write(tmp_path)
-    dataset, loss = load_dataset("cifar10", tmp_path), TwoMaskLoss(smoothing=0.1)
-    student = Student.new("one", network("tiny", 5), dataset, 0, loss, CPU)  # type: ignore[arg-type]
-    images, labels = torch.rand(4, 3, 32, 32), torch.tensor([0, 1, 2, 3])
-    scores = student.scores(images, phases(CPU)[3])
-    assert scores.shape == (4, 10, 16, 16) and student.thin_loss.window == (5, 4)
-    assert student.learn(scores, labels, None, 0.5, 1.0, thinned=True) == student.thin_loss(scores, labels)
-
-
 def test_peers_want_what_they_say_on_average() -> None:
     torch.manual_seed(0)
     said, *scores = torch.randn(4, 2, 3, 4, 4).requires_grad_()
@@ -138,15 +82,11 @@ def test_peers_want_what_they_say_on_average() -> None:
     assert wanted is not None and not wanted.requires_grad  # peers are not moved by who learns from them
 
 
-def test_a_plan_says_what_a_step_looks_at_and_learns_from() -> None:
-    four = phases(CPU)
-    whole, half, thin = (Plan(0.5, 0.8, share, 0.4, four) for share in (0.0, 0.5, 1.0))
-    assert not any(whole.look(step, step / 8) for step in range(8))
-    assert [len(half.look(step, step / 8)) for step in range(8)] == [2, 0, 2, 2, 0, 0, 0, 0]  # step 1 compiles
-    assert all(thin.look(step, step / 8) is four[step % 4] for step in range(8))
-    assert [half.of_peers(progress, taught=True) for progress in (0, 0.5, 1)] == [0, 0.4, 0.8]
-    assert [half.to_blend(progress, 10) for progress in (0, UNTIL - 0.01, UNTIL)] == [4, 4, 0]
-    assert half.of_peers(0, taught=False) == 1 and replace(half, share=0).of_peers(1, taught=False) == 0
+def test_a_plan_says_what_is_learned_when() -> None:
+    plan = Plan(share=0.5, peers=0.8, blended=0.4)
+    assert [plan.of_peers(progress, taught=True) for progress in (0, 0.5, 1)] == [0, 0.4, 0.8]
+    assert [plan.to_blend(progress, 10) for progress in (0, UNTIL - 0.01, UNTIL)] == [4, 4, 0]
+    assert plan.of_peers(0, taught=False) == 1 and replace(plan, share=0).of_peers(1, taught=False) == 0
 
 
 def test_the_first_images_of_a_batch_are_blended() -> None:
@@ -209,14 +149,14 @@ def test_runs_are_trained_and_loaded(
     first, second = tmp_path / "first", tmp_path / "second"
     untaught = ["--teacher", "none"]
     assert call(monkeypatch, distilled, str(first), *options, *untaught, "--steps", "2", "--field", "5") == 0
-    taught = ["--thinned", "1", "--teacher", str(first / "field-5-seed-0"), "--generated", str(tmp_path / "generated")]
+    taught = ["--teacher", str(first / "field-5-seed-0"), "--generated", str(tmp_path / "generated")]
     taught += ["--blended", "0.4"]
     assert call(monkeypatch, distilled, str(second), *options, "--steps", "2", "--seed", "3", *taught) == 0
     assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["1", "2"] * 2
     for field in (7, 5):
         scorer, card = load_scorer(second / f"field-{field}-seed-3")
         assert (card["steps"], card["generated_images"], card["teacher"]) == (2, 10, str(first / "field-5-seed-0"))
-        assert card["thinned"] and card["blended"] == 0.4 and "seconds" in card
+        assert card["blended"] == 0.4 and "seconds" in card
         assert scorer.scores(torch.rand(1, 3, 32, 32)).shape[1] == 10
     assert call(monkeypatch, distilled, str(second), *untaught, "--size", "smal") == 2
     assert "Did you mean 'small'?" in capsys.readouterr().err
