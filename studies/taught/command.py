@@ -6,7 +6,7 @@
 The first command trains four teachers, one after the other (6.6 minutes beside three other trainings on one H200), then
 a network of each receptive field. Without --final, the validation images are left out of the training. Generated images
 lie in one folder per class, as JPEG or PNG of the same size as CIFAR-10's; CIFAKE's are meant (Bird and Lotfi, 2024),
-without those that resemble a test image.
+without those that resemble a test image: `python -m studies.taught.cifake FOLDER` checks them.
 """
 
 from pathlib import Path
