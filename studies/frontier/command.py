@@ -6,12 +6,14 @@
     python -m studies frontier runs/seven runs/five --mirrored --join runs/pair
 
 It prints one line of JSON: the accuracies, by `two-mask` and at a threshold of 0 by `detect`, and how the scores were
-computed. It runs on the GPU if there is one. A mirrored pair of this size takes about three seconds per image on one
-thread of two busy cores. The run that `--join` names holds all networks: `bagcert certify runs/pair` makes these
-decisions by the rule of the package, up to the rounding of scores.
+computed. `--counted 1.5 --counted 1` multiplies the scores of the first network. It runs on the GPU if there is one. A
+mirrored pair of this size takes about three seconds per image on one thread of two busy cores. The run that `--join`
+names holds all networks: `bagcert certify runs/pair` makes these decisions by the rule of the package, up to the
+rounding of scores.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -32,9 +34,11 @@ BATCH = 16
 
 
 def frontier(
-    runs: Annotated[list[Path], typer.Argument(help="run folders, which bagcert train wrote")],
+    runs: Annotated[list[Path], typer.Argument(help="run folders of networks")],
     mirrored: Annotated[bool, typer.Option("--mirrored", help="score the mirror image as well")] = False,
-    counted: Annotated[list[float] | None, typer.Option(help="how often, run by run, its scores; once each")] = None,
+    counted: Annotated[
+        list[float] | None, typer.Option(help="by how much its scores are multiplied, run by run")
+    ] = None,
     split: Annotated[str, typer.Option(help="train, validation or test")] = "validation",
     images: Annotated[int | None, typer.Option(help="the first ones of the split; all if left out", min=1)] = None,
     decisions: Annotated[Path | None, typer.Option(help="write a line per image to this file")] = None,
@@ -43,10 +47,8 @@ def frontier(
 ) -> None:
     """Sum the score maps of several networks, mask each by its own footprint, and certify against 5x5 patches."""
     times = counted or [1.0] * len(runs)
-    if len(times) != len(runs) or min(times) <= 0:
+    if len(times) != len(runs) or not all(0 < each < math.inf for each in times):
         raise UsageError(f"Repeat --counted for each run, above 0, but it is {times} for {len(runs)} runs.")
-    if join is not None:
-        join_runs(runs, mirrored, join, times)
     loaded = [load_scorer(run) for run in runs]
     device = usual_device()
     scorers = [scorer.to(device) for scorer, _ in loaded]
@@ -54,6 +56,13 @@ def frontier(
     steps = sorted({scorer.step.name for scorer in scorers})
     if len(names) > 1 or len(steps) > 1:
         raise UsageError(f"All runs must share one data set and one score step, but have {', '.join(names + steps)}.")
+    step, one = scorers[0].step, torch.ones(1, 1, 1, 1)
+    if counted and not torch.equal(step.fixed(2 * one), 2 * step.fixed(one)):
+        raise UsageError(
+            f"--counted multiplies logits, but these networks have the score step '{steps[0]}'. Leave it out."
+        )
+    if join is not None:
+        join_runs(runs, mirrored, join, times)
     source = load_dataset(names[0], data_dir).split(split)
     found, labels = [], []
     left = min(images or len(source), len(source))

@@ -17,13 +17,13 @@ OWN = ("format", "weights_sha256", "scorer")  # what each card says of its own n
 
 
 def join_runs(runs: Sequence[Path], mirrored: bool, out: Path, counted: Sequence[float] = ()) -> None:
-    """Write a run of the network `mixed`, with the weights exactly as the runs store them.
+    """Write a run of the network `mixed`. Its card has what all of their cards agree on.
 
-    Its card has what all of their cards agree on. `counted`: by how much the scores of each run are multiplied, which
-    the weights of its last layer do.
+    The weights are those that the runs store, but for the last layer of a run that is `counted` other than once: by so
+    much its scores are multiplied. The card says so if these numbers differ.
     """
     loaded = [load_scorer(run) for run in runs]
-    scorers = [scorer for scorer, _ in loaded if isinstance(scorer, ResidualScorer)]
+    scorers = [scorer for scorer, _ in loaded if type(scorer) is ResidualScorer]  # no ensemble
     tables = [vars(scorer.config) for scorer in scorers]
     shared = [{key: table[key] for key in SHARED} for table in tables]
     facts = [{key: card.get(key) for key in FACTS} for _, card in loaded]
@@ -49,7 +49,8 @@ def join_runs(runs: Sequence[Path], mirrored: bool, out: Path, counted: Sequence
     scorer = config.build(scorers[0].image_size, mean=(0.0,), std=(1.0,))
     first, *others = (card for _, card in loaded)
     agreed = [key for key, value in first.items() if key not in OWN and all(card.get(key) == value for card in others)]
-    save_scorer(out, scorer, stored, {key: first[key] for key in agreed})
+    unequal = {"counted": list(counted)} if len(set(counted)) > 1 else {}
+    save_scorer(out, scorer, stored, {key: first[key] for key in agreed} | unequal)
 
 
 def multiplied(stored: dict[str, Tensor], times: float) -> dict[str, Tensor]:

@@ -208,15 +208,19 @@ def test_a_network_that_is_counted_more_has_so_many_times_its_scores(
     assert call(monkeypatch, frontier, *given, "--join", str(tmp_path / "pair")) == 0
     assert json.loads(capsys.readouterr().out)["counted"] == [3, 0.5]
     pair, images = bagcert.load(tmp_path / "pair"), torch.rand(2, 3, 32, 32)
+    assert pair.card["counted"] == [3, 0.5]
     found = pair.scores(images).values
     for number, (run, times) in enumerate(((runs[0], 3), (eight_bits, 0.5))):
         alone = load_scorer(run)[0].scores(images)
         assert (found[:, :, number::2] - alone * times).abs().max() <= times + 1
-    alone = [load_scorer(run)[0] for run in runs]
-    one, other = (decide(alone, images, False, times) for times in ((2.0, 2.0), (1.0, 1.0)))
+    scorers = [load_scorer(run)[0] for run in runs]
+    one, other = (decide(scorers, images, False, times) for times in ((2.0, 2.0), (1.0, 1.0)))
     assert torch.equal(one.lead, 2 * other.lead) and torch.equal(one.predicted, other.predicted)
     assert call(monkeypatch, frontier, *map(str, runs), "--counted", "2") == 2
     assert "Repeat --counted for each run, above 0, but it is [2.0] for 2 runs." in capsys.readouterr().err
+    votes = [str(write_run(tmp_path / "votes", (3,), step="heaviside"))] * 2
+    assert call(monkeypatch, frontier, *votes, "--counted", "2", "--counted", "1", "--join", str(tmp_path / "no")) == 2
+    assert "--counted multiplies logits" in capsys.readouterr().err and not (tmp_path / "no").exists()
 
 
 def test_footprints_of_several_branches_are_refused() -> None:
@@ -235,7 +239,9 @@ def test_joined_runs_are_one_model(tiny_cifar10: TinyCifar10, tmp_path: Path, mo
     options = ["--split", "test", "--images", "2", "--mirrored", "--data-dir", str(tmp_path / "data")]
     assert call(monkeypatch, frontier, *map(str, runs), *options, "--join", str(tmp_path / "pair")) == 0
     pair, images = bagcert.load(tmp_path / "pair"), torch.rand(2, 3, 32, 32)
-    assert pair.card["teacher"] == "cifar10" and "seed" not in pair.card, "what both cards say, and nothing else"
+    assert pair.card["teacher"] == "cifar10" and not {"seed", "counted"} & pair.card.keys(), (
+        "what both cards say, and nothing else"
+    )
     assert str(pair.threat) == "5x5" and pair.rule.name == "two-mask" and len(pair.regions) == 24**2
     scores, found = pair.scores(images), pair.certify(images)
     for number, run in enumerate(runs):
