@@ -11,7 +11,7 @@ SLICES = 3  # of the test images; a process runs the units of one slice, or of a
 DESCENTS, CHEAP, CONTROL = "descents", "cheap", "control"
 EACH = {DESCENTS: 512, CHEAP: 2048, CONTROL: 64}  # attacks in a unit
 LARGEST = "cifar10"
-# Attacks on each model: descents, and patches that cost nothing. The largest model takes eight times the arithmetic.
+# Attacks on each model: descents, and patches that cost nothing. The largest model takes four times the arithmetic.
 ATTACKS = {
     LARGEST: {DESCENTS: 10_000, CHEAP: 40_000},
     "cifar10-small": {DESCENTS: 20_000, CHEAP: 450_000},

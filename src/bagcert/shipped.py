@@ -11,8 +11,8 @@ from typing import Any
 from bagcert.errors import UsageError
 
 WEIGHTS_SHA256 = {
-    "cifar10": "4295b326d3b5ac23170d41567322d8b05f7b95fef6e27302c6773043fc03ae15",
-    "cifar10-distilled": "f1aa48e9e1801722b352d250bc36351be261ad19a778c0455f10b2bcb876f928",
+    "cifar10": "f0aea7435400f9cc151c588f868d8997a83f95b4d2dd4843172e71c3d3df49cb",
+    "cifar10-distilled": "086182ad29cd4506b512130b374047c54c28f7dfd8a5aab6a96eaccac4f5a868",
     "cifar10-small": "406eab1a94d8eb79ab60c97ee8109576366d47666036eace8a5b596d07864c2a",
     "cifar10-votes": "22e2a5cbb47dbbc53ff327daf822acace1579f08418669328a2610f5673cc671",
 }

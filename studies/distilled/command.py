@@ -6,8 +6,8 @@
 
 The second command trains a network of receptive field 7 and one of 5 for each seed, all side by side: they share the
 batches and what the teacher says about them, so the teacher is asked once. Each run is a folder that `bagcert` loads.
-Without --final, the validation images are left out; but a shipped teacher has seen them. Generated images lie in one
-folder per class (`python -m studies taught --help`).
+Without --final, the validation images are left out; but a teacher that was trained with --final has seen them.
+Generated images lie in one folder per class (`python -m studies taught --help`).
 """
 
 import time
@@ -109,7 +109,7 @@ def distilled(
         "data": {"name": dataset.name, "digest": dataset.digest},
         "patch": PATCH,
         "rule": "two-mask",
-        "teacher": teacher,
+        "teacher": Path(teacher).name,
         "seeds": seeds,  # side by side
         "steps": taken,
         "epochs": round(taken * per_batch / len(images), 2),  # of images that were not generated

@@ -41,7 +41,13 @@ def headline(stock: Stock) -> Lines:
         ("margin loss, receptive field 7, Condition 3.2", "86 / 60", "cifar10-votes", "every-region"),
         ("the same votes, two masks", "–", "cifar10-votes", "two-mask"),
         ("trained for two masks", "–", "cifar10-small", "two-mask"),
-        ("two of them, wider, and the mirror image", "–", "cifar10", "two-mask"),
+        (
+            "two networks of fields 7 and 5, together as large, taught by score maps",
+            "–",
+            "cifar10-distilled",
+            "two-mask",
+        ),
+        ("the same two fields, wider", "–", "cifar10", "two-mask"),
     ):
         shares = stock.shipped.found[model].accuracies(Evaluation(MAIN_PATCH, rule))
         command = f"`bagcert certify {model} --patch {MAIN_PATCH} --rule {rule}`"
@@ -169,7 +175,10 @@ def million(stock: Stock) -> Lines:
     for (model, rule), sums in sorted(found.items()):
         broken = sum(unit.split("/")[1] == model and by.partition(":")[0] == rule for unit, by, *_ in result["broken"])
         counts = (sums["descents"], sums["cheap"], sums["verdicts"], broken, sums["changed"], sums["tried"])
-        lines.append((f"`{model}`", f"`{rule}`", *(f"{count:,}" for count in counts)))
+        same = result["weights_sha256"][model] == card(model)["weights_sha256"]
+        lines.append(
+            (f"`{model}`" + ", earlier weights" * (not same), f"`{rule}`", *(f"{count:,}" for count in counts))
+        )
     kinds = (result["descents"]["pictures"], result["cheap"]["pictures"], result["verdicts"], len(result["broken"]))
     lines.append(("together", "", *(f"{count:,}" for count in kinds), "", ""))
     return lines

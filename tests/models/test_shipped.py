@@ -25,7 +25,8 @@ from tests.rows.digit_runs import save_digit_run
 
 MODELS = shipped_models()
 BY_RECIPE = [name for name in MODELS if "recipe" in card(name)]
-IMAGES = {name: 32 if name == "cifar10" else 128 for name in MODELS}  # that one has eight times the arithmetic
+DISTILLED = {"cifar10": "huge", "cifar10-distilled": "small"}  # and their sizes
+IMAGES = {name: 32 if name == "cifar10" else 128 for name in MODELS}  # that one has four times the arithmetic
 # What another CPU may change: 2 of 256 units of a logit; votes whose logit is this close to 0.
 SLACK, NEAR_ZERO = 2, 2 / 256
 
@@ -63,7 +64,7 @@ def test_the_card_says_what_the_rows_say(name: str) -> None:
     assert rows.header["weights_sha256"] == facts["weights_sha256"]
     assert rows.header["data"] == facts["data"]
     assert len(rows.labels) == 10_000
-    how = "teacher" if name == "cifar10-distilled" else "recipe"
+    how = "teacher" if name in DISTILLED else "recipe"
     for key in ("command", "beside", "seed", "device", "seconds", "steps", how, "versions"):
         assert facts[key] not in (None, ""), key
 
@@ -88,20 +89,26 @@ def test_the_command_on_the_card_trains_what_the_card_says(name: str) -> None:
     assert facts["steps"] == round(recipe.schedule.epochs * images)
 
 
-def test_the_command_on_the_card_distills_what_the_card_says() -> None:
-    facts = card("cifar10-distilled")
-    assert set(MODELS) - set(BY_RECIPE) == {"cifar10-distilled"}
+@pytest.mark.parametrize(("name", "size"), DISTILLED.items())
+def test_the_command_on_the_card_distills_what_the_card_says(name: str, size: str) -> None:
+    facts = card(name)
     words = facts["command"].split()
-    assert words[:5] == ["python", "-m", "studies", "distilled", "runs/small"] and "--final" in words
+    assert words[:3] == ["python", "-m", "studies"] and words[3] == "distilled" and "--final" in words
     given = list(pairwise(words))
     assert [int(value) for key, value in given if key == "--seed"] == facts["seeds"] == [0, 1]
     assert facts["seed"] == 0  # the first one, not the best one
+    assert dict(given)["--teacher"] == f"runs/{facts['teacher']}" and load_recipe(facts["teacher"], [])
+    assert dict(given).get("--size", "small") == size
     assert float(dict(given)["--masked"]) == facts["masked"]
     assert facts["seconds"] <= 60 * float(dict(given)["--minutes"]) + 1
     fields = (7, 5)
     table = facts["scorer"]["network"]
-    assert [tuple(each) for each in table["width"]] == [SIZES["small"][field] for field in fields]
+    assert [tuple(each) for each in table["width"]] == [SIZES[size][field] for field in fields]
     assert [tuple(each) for each in table["kernels"]] == [KERNELS[field] for field in fields]
+
+
+def test_a_model_is_trained_by_a_recipe_or_by_a_teacher() -> None:
+    assert set(MODELS) == {*BY_RECIPE, *DISTILLED} and not set(BY_RECIPE) & set(DISTILLED)
 
 
 @pytest.mark.slow

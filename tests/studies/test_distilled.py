@@ -96,7 +96,7 @@ def test_the_first_images_of_a_batch_are_blended() -> None:
     assert torch.equal(blended[4:], images[4:])
     shares = (blended[:4] - images[:4]) / (before - images[:4])
     assert (shares.flatten(1).std(dim=1) < 1e-3).all()  # one share for a whole picture
-    assert shares.mean(dim=(1, 2, 3)).unique().numel() == 4 and 0 < shares.min() < shares.max() < 1
+    assert len(set(shares.mean(dim=(1, 2, 3)).tolist())) == 4 and 0 < shares.min() < shares.max() < 1
 
 
 def test_blended_images_have_no_label(tiny_cifar10: TinyCifar10, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_runs_are_trained_and_loaded(
     assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["1", "2"] * 2
     for field in (7, 5):
         scorer, card = load_scorer(second / f"field-{field}-seed-3")
-        assert (card["steps"], card["generated_images"], card["teacher"]) == (2, 10, str(first / "field-5-seed-0"))
+        assert (card["steps"], card["generated_images"], card["teacher"]) == (2, 10, "field-5-seed-0")
         assert card["blended"] == 0.4 and "seconds" in card
         assert scorer.scores(torch.rand(1, 3, 32, 32)).shape[1] == 10
     assert call(monkeypatch, distilled, str(second), *untaught, "--size", "smal") == 2

@@ -9,7 +9,7 @@ import pytest
 from bagcert.rows.accuracy import accuracies
 from bagcert.rows.certified import read_rows
 from bagcert.rows.format import Evaluation
-from bagcert.stored_models import card, shipped_models
+from bagcert.stored_models import shipped_models
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = {
@@ -217,9 +217,8 @@ def test_numbers_of_round_12_are_those_that_were_stored() -> None:
 @pytest.mark.slow
 def test_final_numbers_are_those_of_the_rows() -> None:
     seeds = ROOT / "studies/results/seeds"
-    both = [shipped_models()["cifar10"] / "rows.jsonl.gz", seeds / "pair-cifar10-1.jsonl.gz"]
+    both = [seeds / f"pair-cifar10-{seed}.jsonl.gz" for seed in (0, 1)]
     once = [seeds / f"pair-cifar10-once-{seed}.jsonl.gz" for seed in (0, 1)]
-    assert (card("cifar10")["steps"], round(card("cifar10")["seconds"])) == (3131, 383)
     lines = [line for line in ROUNDS["7"] if line.startswith(("| `pair-cifar10`", "| same"))]
     for line, mirrored, alone in zip(lines, both, once, strict=True):
         shares = []
@@ -235,16 +234,10 @@ def test_numbers_of_round_13_are_those_of_the_rows() -> None:
     assert (head["split"], head["images"], head["device"]) == ("test", 10_000, "NVIDIA H200")
     lines = [line for line in map(shown, ROUNDS["13"]) if len(line) == 9 and line[5] in ("0", "1")]
     for run, line in zip(finals, lines, strict=True):
-        model = run["rows"] == "cifar10-distilled"
-        rows = read_rows(shipped_models()[run["rows"]] / "rows.jsonl.gz" if model else FRONTIER / run["rows"])
+        rows = read_rows(FRONTIER / run["rows"])
         shares = rows.accuracies(Evaluation("5x5", "two-mask"))
         assert line[6:8] == [f"{100 * each:.2f}" for each in (shares.clean, shares.certified)]
-        if model:
-            detected = json.loads((ROOT / "studies/results/detection/cifar10-distilled.json").read_text("utf-8"))
-            alone = detected["patches"]["5x5"]["t=0"]["certified"]
-        else:
-            alone = rows.accuracies(Evaluation("5x5", "detect")).certified
-        assert line[8] == f"{100 * alone:.2f}"
+        assert line[8] == f"{100 * rows.accuracies(Evaluation('5x5', 'detect')).certified:.2f}"
         assert line[1] == f"{run['parameters'] / 1e6:.2f} M" and line[5] == str(run["seed"])
         assert (line[3], line[4]) == (f"{run['epochs']:g}", f"{run['seconds']:.0f}")
     assert len(lines) == 5
@@ -256,3 +249,32 @@ def test_numbers_of_round_13_are_those_of_the_rows() -> None:
     training = read_rows(FRONTIER / head["training"]["rows"])
     shares = training.accuracies(Evaluation("5x5", "two-mask"))
     assert f"It certifies {100 * shares.certified:.1f} % of its first {len(training):,} training images." in text
+
+
+def test_numbers_of_round_14_are_those_of_the_rows() -> None:
+    head, *finals = map(json.loads, (FRONTIER / "round-14-final.jsonl").read_text(encoding="utf-8").splitlines())
+    assert (head["split"], head["images"], head["training_device"]) == ("test", 10_000, "NVIDIA H200")
+    text = (ROOT / "docs/frontier.md").read_text(encoding="utf-8").partition("## Round 14")[2]
+    table = list(map(shown, text.splitlines()))
+    lines = [line for line in table if len(line) == 9 and line[5] in ("0", "1")]
+    for run, line in zip(finals, lines, strict=True):
+        if run["rows"] in shipped_models():
+            rows = read_rows(shipped_models()[run["rows"]] / "rows.jsonl.gz")
+            found = json.loads((ROOT / f"studies/results/detection/{run['rows']}.json").read_text("utf-8"))
+            assert found["weights_sha256"] == rows.header["weights_sha256"]
+            alone = found["patches"]["5x5"]["t=0"]["certified"]
+        else:
+            rows = read_rows(FRONTIER / run["rows"])
+            alone = rows.accuracies(Evaluation("5x5", "detect")).certified
+        shares = rows.accuracies(Evaluation("5x5", "two-mask"))
+        assert line[6:] == [f"{100 * each:.2f}" for each in (shares.clean, shares.certified, alone)]
+        assert line[1] == f"{run['parameters'] / 1e6:.2f} M" and line[5] == str(run["seed"])
+        assert (line[3], line[4]) == (f"{run['epochs']:g}", f"{run['seconds']:.0f}")
+    assert len(lines) == 4
+    _, *trials = map(json.loads, (FRONTIER / "round-14.jsonl").read_text(encoding="utf-8").splitlines())
+    for trial in trials:
+        runs = trial["counted"].values() if "counted" in trial else (trial["validation"], trial["generated"])
+        cells = [both(each) for each in runs]
+        start = [str(trial["seed"])] if "counted" in trial else [trial["setting"], f"{trial['steps']:,}"]
+        assert [line for line in table if line[: len(start) + len(cells)] == start + cells], trial
+    assert len(trials) == 5
