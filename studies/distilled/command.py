@@ -1,4 +1,4 @@
-"""Small networks that learn the score maps of a large model, beside the labels.
+"""Networks that learn the score maps of a teacher, beside the labels.
 
     bagcert train pair-cifar10 --final --seed 0 --out runs/pair-cifar10
     python -m studies distilled runs/small --teacher runs/pair-cifar10 --final --seed 0 --seed 1

@@ -16,7 +16,7 @@ FACTS = ("classes", "data", "framing", "patch", "rule")  # of a card
 OWN = ("format", "weights_sha256", "scorer")  # what each card says of its own network, and a new one of its own
 
 
-def join_runs(runs: Sequence[Path], mirrored: bool, out: Path, counted: Sequence[float] = ()) -> None:
+def join_runs(runs: Sequence[Path], mirrored: bool, out: Path, counted: Sequence[float]) -> None:
     """Write a run of the network `mixed`. Its card has what all of their cards agree on.
 
     The weights are those that the runs store, but for the last layer of a run that is `counted` other than once: by so
@@ -43,7 +43,7 @@ def join_runs(runs: Sequence[Path], mirrored: bool, out: Path, counted: Sequence
     )
     stored = {
         f"networks.{number}.{name}": value
-        for number, (run, times) in enumerate(zip(runs, counted or [1.0] * len(runs), strict=True))
+        for number, (run, times) in enumerate(zip(runs, counted, strict=True))
         for name, value in multiplied(read_tensors(run / WEIGHTS)[0], times).items()
     }
     scorer = config.build(scorers[0].image_size, mean=(0.0,), std=(1.0,))

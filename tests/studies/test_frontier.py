@@ -219,6 +219,9 @@ def test_final_numbers_are_those_of_the_rows() -> None:
     seeds = ROOT / "studies/results/seeds"
     both = [seeds / f"pair-cifar10-{seed}.jsonl.gz" for seed in (0, 1)]
     once = [seeds / f"pair-cifar10-once-{seed}.jsonl.gz" for seed in (0, 1)]
+    trained = json.loads((seeds / "pair-cifar10-0-card.json").read_text(encoding="utf-8"))
+    assert (trained["steps"], round(trained["seconds"])) == (3131, 383)
+    assert trained["weights_sha256"] == read_rows(both[0]).header["weights_sha256"]
     lines = [line for line in ROUNDS["7"] if line.startswith(("| `pair-cifar10`", "| same"))]
     for line, mirrored, alone in zip(lines, both, once, strict=True):
         shares = []

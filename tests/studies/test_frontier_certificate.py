@@ -256,5 +256,5 @@ def test_joined_runs_are_one_model(tiny_cifar10: TinyCifar10, tmp_path: Path, mo
 def test_runs_that_do_not_fit_together_are_not_joined(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "logits", (3, 1)), write_run(tmp_path / "votes", (3, 1), "heaviside")]
     with pytest.raises(UsageError, match=r"^Runs to be joined must be residual networks that share classes, channels,"):
-        join_runs(runs, False, tmp_path / "pair")
+        join_runs(runs, False, tmp_path / "pair", [1.0] * len(runs))
     assert not (tmp_path / "pair").exists()
